@@ -158,5 +158,5 @@ def test_on_a_phone_a_report_shows_all_columns_of_its_modes(tmp_path: Path, page
     page.set_viewport_size({"width": 420, "height": 800})
     page.goto(path.as_uri())
     table = page.locator("[data-workbench=values]")
-    expect(table).to_contain_text("Apart")
+    expect(table).to_contain_text("Separated")
     assert table.evaluate("table => table.parentElement.scrollWidth <= table.parentElement.clientWidth")

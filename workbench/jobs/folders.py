@@ -54,7 +54,7 @@ class Lasting(Record, frozen=True):
     status: Status = "starting"
     error: str | None = None
     """Message on its failure or loss, or on missing signs of life."""
-    stored_apart: ClassVar[frozenset[str]] = frozenset()
+    stored_separately: ClassVar[frozenset[str]] = frozenset()
     """Fields that aren't part of the record on disk."""
 
     @property

@@ -60,7 +60,7 @@ def claim_folder(folder: Path) -> None:
 
 def write(folder: Path, record: L) -> L:
     """Replace the record in a folder."""
-    text = record.model_dump_json(include=set(type(record).model_fields) - record.stored_apart)
+    text = record.model_dump_json(include=set(type(record).model_fields) - record.stored_separately)
     with contextlib.suppress(FileNotFoundError):
         config.write_atomically(folder / FILE, redact_json(text))
     return record

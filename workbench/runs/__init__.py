@@ -1,1 +1,1 @@
-"""Runs: a workload on a cluster, computed by a process of its own and kept."""
+"""Runs: a workload on a cluster, computed by its own process and recorded."""

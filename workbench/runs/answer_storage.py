@@ -42,7 +42,7 @@ class Left(NamedTuple):
 
 
 def leave(run_id: str, answer: xr.Dataset, to: Target | None, client: Client | None = None) -> Left:
-    """Keep small arrays with the run, save all to the target if there is one, and describe them.
+    """Save small arrays with the run, and all of them to the target if there is one; describe them.
 
     Without a client they are NumPy's, and this process writes them.
     """
@@ -61,7 +61,7 @@ def leave(run_id: str, answer: xr.Dataset, to: Target | None, client: Client | N
         answer = answer.assign({name: lazy[name].copy(data=data) for name, data in zip(lazy, persisted, strict=True)})
     answers, notes = Answers(arrays=described), tuple[str, ...]()
     if small:
-        answers, notes = _kept(run, answer[list(small)], answers, writer)
+        answers, notes = _save(run, answer[list(small)], answers, writer)
     if to is None:
         return Left(answers, notes)
     sweep(to)
@@ -75,29 +75,29 @@ def leave(run_id: str, answer: xr.Dataset, to: Target | None, client: Client | N
 
 def _small(described: Mapping[str, Array], most: int) -> tuple[str, ...]:
     """Return the names of the smallest, as many as take no more than `most` bytes together."""
-    chosen: list[str] = []
+    names: list[str] = []
     for name in sorted(described, key=lambda name: described[name].bytes):
         most -= described[name].bytes
         if most < 0:
             break
-        chosen.append(name)
-    return tuple(name for name in described if name in chosen)
+        names.append(name)
+    return tuple(name for name in described if name in names)
 
 
-def _kept(run: Run, answer: xr.Dataset, answers: Answers, writer: writing.Writer) -> tuple[Answers, tuple[str, ...]]:
-    """Keep arrays in the run's folder; return the answer with what was kept, and a message about dropped arrays."""
-    place = _kept_at(run.id)
+def _save(run: Run, answer: xr.Dataset, answers: Answers, writer: writing.Writer) -> tuple[Answers, tuple[str, ...]]:
+    """Save arrays in the run's folder; return their description, and a message if older runs' arrays were dropped."""
+    store_path = _store_path(run.id)
     dropped = make_room(sum(answers.arrays[str(name)].bytes for name in answer))
     notes = () if not dropped else (f"To keep these arrays, those of {', '.join(dropped)} were dropped, the oldest.",)
     try:
-        writing.write(answer, Target(place, "zarr", True), mark=run.id, writer=writer)
+        writing.write(answer, Target(store_path, "zarr", True), mark=run.id, writer=writer)
     except WorkbenchError as err:
         return answers.model_copy(update={"remark": f"They could not be kept: {err}"}), notes
-    kept = {"kept": tuple(map(str, answer)), "kept_bytes": place.size()}
-    return answers.model_copy(update=kept), notes
+    fields = {"kept": tuple(map(str, answer)), "kept_bytes": store_path.size()}
+    return answers.model_copy(update=fields), notes
 
 
-def _kept_at(run_id: str) -> Place:
+def _store_path(run_id: str) -> Place:
     return Place(str(store.folder(run_id) / FILE))
 
 
@@ -114,31 +114,31 @@ class _Workers(writing.Writer):
         """Write each block of the sources to its place in the targets, which are Zarr arrays below `path`."""
         lacking, what = self._lacking(path), "the arrays"
         if lacking is None:
-            written = self._written(sources, targets, None if "://" in path else path)
-            left = sum(int((~each).sum()) for each in written)
-            if not left:
+            masks = self._write_blocks(sources, targets, None if "://" in path else path)
+            n_left = sum(int((~each).sum()) for each in masks)
+            if not n_left:
                 return
-            # A worker that came meanwhile, and may have left since.
+            # A worker joined meanwhile, and may have left since.
             lacking = self._lacking(path) or ("A worker that came later", "it was elsewhere")
-            what = formats.count(left, "block")
+            what = formats.count(n_left, "block")
         else:
-            written = [np.zeros(source.numblocks, bool) for source in sources]
+            masks = [np.zeros(source.numblocks, bool) for source in sources]
         host, reason = lacking
         self.notes = (f"{host} can't write to {Path(path).parent} ({reason}): {what} came through one process.",)
-        self.count(0, of=sum(int((~each).sum()) for each in written))
-        for source, to, each in zip(sources, targets, written, strict=True):
+        self.count(0, of=sum(int((~each).sum()) for each in masks))
+        for source, to, each in zip(sources, targets, masks, strict=True):
             for (place, block), is_written in zip(regions(source), each.flat, strict=True):
                 if not is_written:
                     to[place] = self._client.compute(block).result()
                     self.count()
 
-    def _written(self, sources: list[Any], targets: list[Any], path: str | None) -> list[Any]:
+    def _write_blocks(self, sources: list[Any], targets: list[Any], path: str | None) -> list[Any]:
         """Write blocks on the workers, and return for each source a mask of those that were written."""
         from distributed.client import as_completed, futures_of
 
         tasks = self._client.persist(self._tasks(sources, targets, path))
         futures = futures_of(tasks)
-        # For all of them: what is removed while a worker writes to it would come again.
+        # Wait for all of them: a folder that is removed while a worker writes to it would be created again.
         for _ in as_completed(futures):
             self.count()
         wait_for(futures)
@@ -166,7 +166,7 @@ def wait_for(futures: Sequence[Any]) -> None:
 
 def clear(run_id: str, to: Target | None) -> None:
     """Remove unfinished files of a cancelled run, when no worker writes any more."""
-    for place in (_kept_at(run_id), *((to.place,) if to else ())):
+    for place in (_store_path(run_id), *((to.place,) if to else ())):
         writing.remove(writing.unfinished(place, run_id))
 
 
@@ -177,7 +177,7 @@ def sweep(to: Target) -> None:
         mark, _, kind = name.removeprefix(before).rpartition(".")
         there = to.place.sibling(name)
         # Another user's folder is left alone.
-        if not (name.startswith(before) and kind in (PART, OLD) and _is_left(mark) and writing.is_own(there)):
+        if not (name.startswith(before) and kind in (PART, OLD) and _is_orphaned(mark) and writing.is_own(there)):
             continue
         if kind == OLD and what_is_at(to.place) is None:
             Path(there.path).rename(to.place.path)
@@ -195,7 +195,7 @@ def _here() -> str:
     return f"{zlib.crc32(processes.place().encode()):x}"
 
 
-def _is_left(mark: str) -> bool:
+def _is_orphaned(mark: str) -> bool:
     """Return whether no process is known to write under this mark of a run any more."""
     run_id, _, saver = mark.partition("+")
     here, pid, created, *_ = saver.split("-") if saver else (_here(), "0", "0")
@@ -211,7 +211,7 @@ def wanted(
 ) -> tuple[Target, xr.Dataset]:
     """Return the target of a run's answer, if it may be written, and the arrays: none for a picture.
 
-    Raises NotFoundError if some of them are not kept.
+    Raises NotFoundError if some of them are not saved.
     """
     if not isinstance(run, Run):
         raise BadInputError(
@@ -220,11 +220,11 @@ def wanted(
     to = target(path, kind, replace=replace, kinds=(*SAVED, *extensions.writers()))
     if to.kind in PICTURES:
         return to, xr.Dataset()
-    found = there(run)
+    arrays = there(run)
     for name in only or (run.answers.arrays if run.answers else ("",)):
-        if name not in found:
+        if name not in arrays:
             raise NotFoundError(lacking(run, name or None))
-    return to, found[[*(only or found)]].assign_attrs(provenance(run))
+    return to, arrays[[*(only or arrays)]].assign_attrs(provenance(run))
 
 
 def chosen_target(save: str | None, *, replace: bool) -> Target | None:

@@ -48,7 +48,7 @@ class Answers(BaseModel, frozen=True):
 
     arrays: dict[str, Array]
     kept: tuple[str, ...] = ()
-    """Names of the arrays kept with the run."""
+    """Names of the arrays saved with the run."""
     kept_bytes: Bytes = 0
     """Bytes of these on disk."""
     saved: str | None = None
@@ -56,9 +56,9 @@ class Answers(BaseModel, frozen=True):
     mark: tuple[str, ...] = ()
     """Fingerprint of `saved`: a Zarr store or NetCDF names its run, a NumPy file has a size and a time."""
     dropped: Annotated[float, Field(ge=0, le=2e11)] | None = None
-    """Time when the kept arrays were dropped for later ones (seconds since the epoch)."""
+    """Time when the arrays saved with the run were dropped for later ones (seconds since the epoch)."""
     remark: str | None = None
-    """Reason why some are not kept."""
+    """Reason why some are not saved."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -68,19 +68,19 @@ class Answers(BaseModel, frozen=True):
 
     @property
     def apart(self) -> str | None:
-        """Summary of the arrays not kept with the run, and their location; None if all are kept."""
-        found = {name: each for name, each in self.arrays.items() if name not in self.kept}
+        """Summary of the arrays that aren't saved with the run, and their location; None if all are."""
+        elsewhere = {name: each for name, each in self.arrays.items() if name not in self.kept}
         where = f"saved to {self.saved}" if self.saved else "and saved nowhere"
-        return f"{_words(found)}, {where}." if found else None
+        return f"{_words(elsewhere)}, {where}." if elsewhere else None
 
     @property
     def _where(self) -> str:
-        some = "" if len(self.kept) == len(self.arrays) else f"{', '.join(self.kept)} "
-        kept = f"{some}kept with the run" if self.kept else None
+        names = "" if len(self.kept) == len(self.arrays) else f"{', '.join(self.kept)} "
+        with_run = f"{names}kept with the run" if self.kept else None
         saved = f"saved to {self.saved}" if self.saved else None
         if self.dropped is not None:
-            kept = "no longer kept, to make room for later ones"
-        return " and ".join(filter(None, (saved, kept))) or "not kept: save=PATH saves them"
+            with_run = "no longer kept, to make room for later ones"
+        return " and ".join(filter(None, (saved, with_run))) or "not kept: save=PATH saves them"
 
 
 def _words(arrays: Mapping[str, Array]) -> str:
@@ -100,26 +100,26 @@ class Arrays(Mapping[str, Any]):
     A missing one raises NotFoundError with the reason.
     """
 
-    def __init__(self, found: Mapping[str, Any], run: Run) -> None:
-        self._found = dict(found)
+    def __init__(self, arrays: Mapping[str, Any], run: Run) -> None:
+        self._arrays = dict(arrays)
         self._run = run
-        self._small = sum(each.nbytes for each in self._found.values()) <= _IN_MEMORY
+        self._small = sum(each.nbytes for each in self._arrays.values()) <= _IN_MEMORY
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._found:
+        if name not in self._arrays:
             raise NotFoundError(lacking(self._run, name))
         if self._small:
-            self._found[name] = _read(self._found[name])
-        return self._found[name]
+            self._arrays[name] = _read(self._arrays[name])
+        return self._arrays[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._arrays)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._arrays)
 
     def __repr__(self) -> str:
-        lines = (f"{name}: {_shown(each)}" for name, each in self._found.items())
+        lines = (f"{name}: {_preview(each)}" for name, each in self._arrays.items())
         return "\n".join((f"Arrays of {self._run.id}", *lines))
 
 
@@ -128,11 +128,11 @@ def _read(array: Any) -> Any:
     return array.compute(scheduler="threads") if hasattr(array, "dask") else array
 
 
-def _shown(array: Any) -> str:
+def _preview(array: Any) -> str:
     """Return shape, data type and first values of an array."""
-    some = array[(0,) * (array.ndim - 1)][:_FIRST] if array.ndim and array.size else array
-    values = ", ".join(f"{each:.6g}" if array.dtype.kind in "fc" else str(each) for each in _read(some).ravel())
-    more = ", …" if array.size > some.size else ""
+    first = array[(0,) * (array.ndim - 1)][:_FIRST] if array.ndim and array.size else array
+    values = ", ".join(f"{each:.6g}" if array.dtype.kind in "fc" else str(each) for each in _read(first).ravel())
+    more = ", …" if array.size > first.size else ""
     return f"{formats.by(array.shape) or 'one'} {array.dtype}, {formats.size(array.nbytes)}: {values}{more}"
 
 
@@ -156,18 +156,18 @@ def arrays(run: Run) -> Arrays:
 
 
 def there(run: Run) -> xr.Dataset:
-    """Return those arrays of a run's answer that can be read; `lacking` says why another one can't."""
-    found, answers = kept(run), run.answers
+    """Return the readable arrays of a run's answer; `lacking` says why another one can't be read."""
+    data, answers = kept(run), run.answers
     if answers is None:
-        return found
-    if len(found) < len(answers.arrays):
+        return data
+    if len(data) < len(answers.arrays):
         with contextlib.suppress(WorkbenchError):
-            found = _saved(run, answers).assign(found.variables)
-    return found[[name for name in answers.arrays if name in found]]
+            data = _saved(run, answers).assign(data.variables)
+    return data[[name for name in answers.arrays if name in data]]
 
 
 def kept(run: Run) -> xr.Dataset:
-    """Return those in the run's folder, for pages: arrays saved elsewhere may be slow to read, or gone."""
+    """Return the arrays in the run's folder, for pages: others may be slow to read, or missing."""
     import xarray as xr
 
     from workbench.runs.store import folder
@@ -182,10 +182,10 @@ def dataset(run: Run) -> xr.Dataset:
     """Return the arrays of a run's answer with certificate and provenance as attributes."""
     from workbench.storage.variables import indexed
 
-    found = there(run)
-    if not found or (run.answers and run.answers.saved and len(found) < len(run.answers.arrays)):
+    data = there(run)
+    if not data or (run.answers and run.answers.saved and len(data) < len(run.answers.arrays)):
         raise NotFoundError(lacking(run))
-    return indexed(found).assign_attrs(provenance(run))
+    return indexed(data).assign_attrs(provenance(run))
 
 
 def provenance(run: Run) -> dict[str, Any]:
@@ -219,26 +219,26 @@ def _saved(run: Run, answers: Answers) -> xr.Dataset:
     if answers.saved is None:
         return xr.Dataset()
     if run.imported is not None:
-        # A record may name any address, which would be asked with what this machine may read.
+        # A record may name any address, which would then get a request with this machine's credentials.
         raise NotFoundError(
             f"The run {run.id} came from {run.imported.machine}, where its arrays were saved to {answers.saved}. "
             "What another machine saved is not opened by itself: open it with Zarr or xarray, if you trust it."
         )
     path, kind = answers.saved, kind_of(answers.saved)
     read = {"zarr": _from_zarr, "npz": _from_numpy, "npy": _from_numpy, "nc": _from_netcdf}[kind]
-    gone = f"The arrays of the run {run.id} are no longer at {path}"
+    message = f"The arrays of the run {run.id} are no longer at {path}"
     with sentences_about(path, f"the arrays of the run {run.id}"):
         try:
-            there = mark_at(path, kind)
-            if there != (answers.mark or ((run.id,) if kind in NAMING else there)):
-                by = f"the run {there[0]} replaced them" if there and kind in NAMING else "something else is there"
-                raise NotFoundError(f"{gone}: {by}.")
-            found = read(path, answers)
+            mark = mark_at(path, kind)
+            if mark != (answers.mark or ((run.id,) if kind in NAMING else mark)):
+                by = f"the run {mark[0]} replaced them" if mark and kind in NAMING else "something else is there"
+                raise NotFoundError(f"{message}: {by}.")
+            data = read(path, answers)
         except (FileNotFoundError, KeyError) as err:
-            raise NotFoundError(f"{gone}.") from err
-    for name, each in found.items():
+            raise NotFoundError(f"{message}.") from err
+    for name, each in data.items():
         _check_fits(each, answers.arrays[str(name)], path)
-    return found
+    return data
 
 
 def mark_at(path: str, kind: str) -> tuple[str, ...]:
@@ -254,8 +254,8 @@ def mark_at(path: str, kind: str) -> tuple[str, ...]:
     else:
         import xarray
 
-        with xarray.open_dataset(path, engine="h5netcdf") as found:
-            attrs = found.attrs
+        with xarray.open_dataset(path, engine="h5netcdf") as file:
+            attrs = file.attrs
     return (str(attrs["run"]),) if "run" in attrs else ()
 
 
@@ -265,8 +265,8 @@ def _check_fits(data: Any, expected: Array, path: str) -> None:
 
     dtype = np.dtype(expected.dtype)
     if data.shape != expected.shape or (dtype.kind in "iufc" and not np.can_cast(dtype, data.dtype)):
-        there = f"{' × '.join(map(str, data.shape))} {data.dtype}"
-        raise NotFoundError(f"{path} holds {there} where {expected.words()} was saved: something else is there.")
+        actual = f"{' × '.join(map(str, data.shape))} {data.dtype}"
+        raise NotFoundError(f"{path} holds {actual} where {expected.words()} was saved: something else is there.")
 
 
 def _members(path: str) -> dict[str, Any]:
@@ -344,10 +344,10 @@ def _from_zarr(path: str, answers: Answers) -> xr.Dataset:
     for name, each in _members(path).items():
         attrs = each.attrs.asdict()
         data = dates(from_store(each) if name in answers.arrays else each[...], attrs)
-        # Dates say by themselves what they count.
+        # Decoded dates have their unit and calendar already.
         attributes = {key: value for key, value in attrs.items() if data.dtype.kind != "M" or key not in _COUNTED}
-        if (known := answers.arrays.get(name)) is not None:
-            arrays[name] = xr.Variable(known.dims, data, attributes)
+        if (array := answers.arrays.get(name)) is not None:
+            arrays[name] = xr.Variable(array.dims, data, attributes)
         else:
             coords[name] = xr.Variable(each.metadata.dimension_names or (), data, attributes)
     return dataset(arrays, coords)
@@ -364,14 +364,14 @@ def _from_numpy(path: str, answers: Answers) -> xr.Dataset:
 
     from workbench.storage.variables import dataset
 
-    found = {}
+    variables = {}
     for name, each in answers.arrays.items():
         if path.endswith(".npy") and "://" not in path and each.shape:
             data = da.from_array(np.load(Path(path), mmap_mode="r"))
         else:
             data = da.from_delayed(delayed(_loaded)(path, name, each), each.shape, np.dtype(each.dtype))
-        found[name] = each.dims, data
-    return dataset(found, None if path.endswith(".npy") else _labels(path, answers))
+        variables[name] = each.dims, data
+    return dataset(variables, None if path.endswith(".npy") else _labels(path, answers))
 
 
 def _labels(path: str, answers: Answers) -> dict[str, Any]:
@@ -381,8 +381,8 @@ def _labels(path: str, answers: Answers) -> dict[str, Any]:
     from workbench.storage.places import full
 
     dims = {dim for each in answers.arrays.values() for dim in each.dims} - set(answers.arrays)
-    with full(path).open() as file, np.load(file, allow_pickle=False) as found:
-        return {dim: found[dim] for dim in dims.intersection(found.files)}
+    with full(path).open() as file, np.load(file, allow_pickle=False) as archive:
+        return {dim: archive[dim] for dim in dims.intersection(archive.files)}
 
 
 def _loaded(path: str, name: str, expected: Array) -> Any:
@@ -391,8 +391,8 @@ def _loaded(path: str, name: str, expected: Array) -> Any:
     from workbench.storage.places import full
 
     with full(path).open() as file, contextlib.ExitStack() as stack:
-        found = np.load(file, allow_pickle=False)
-        data = stack.enter_context(found)[name] if hasattr(found, "files") else found
+        content = np.load(file, allow_pickle=False)
+        data = stack.enter_context(content)[name] if hasattr(content, "files") else content
     _check_fits(data, expected, path)
     return data
 

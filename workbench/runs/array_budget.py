@@ -1,4 +1,4 @@
-"""Shared budget of kept arrays: those of the oldest runs without a star are dropped for new ones."""
+"""Shared budget of arrays saved with runs: those of the oldest runs without a star are dropped for new ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.runs.answers import FILE
 
 
 class Room(NamedTuple):
-    """Room that the kept arrays take together."""
+    """Room that all arrays saved with runs take together."""
 
     used: int
     most: int
@@ -32,33 +32,33 @@ class Room(NamedTuple):
 
 
 def room() -> Room:
-    """Return the room taken by arrays kept with runs, its limit, and those that would be dropped next."""
-    most, kept = config.size("answers.all"), _keeping()
-    used = sum(map(_size, kept))
-    return Room(used, most, _oldest(kept, used - most + most // 10))
+    """Return the room taken by arrays saved with runs, its limit, and the arrays that would be dropped next."""
+    most, runs = config.size("answers.all"), _keeping()
+    used = sum(map(_size, runs))
+    return Room(used, most, _oldest(runs, used - most + most // 10))
 
 
 def make_room(n_bytes: int) -> tuple[str, ...]:
     """Drop the arrays of the oldest runs without a star until so many bytes fit; return the runs' ids."""
-    kept = _keeping()
-    dropped = _oldest(kept, sum(map(_size, kept)) + n_bytes - config.size("answers.all"))
+    runs = _keeping()
+    dropped = _oldest(runs, sum(map(_size, runs)) + n_bytes - config.size("answers.all"))
     for run_id in dropped:
         drop(run_id)
     return dropped
 
 
 def drop(run_id: str) -> None:
-    """Remove the arrays kept with a run; those saved elsewhere stay."""
+    """Remove the arrays saved with a run; those saved elsewhere stay."""
     with contextlib.suppress(NotFoundError):
         answers = store.get(run_id).answers
         shutil.rmtree(store.folder(run_id) / FILE, ignore_errors=True)
         if answers is not None:
-            gone = {"kept": (), "kept_bytes": 0, "dropped": time.time()}
-            store.update(run_id, answers=answers.model_copy(update=gone))
+            changes = {"kept": (), "kept_bytes": 0, "dropped": time.time()}
+            store.update(run_id, answers=answers.model_copy(update=changes))
 
 
 def _keeping() -> list[store.Listed]:
-    """Return the runs that have ended and keep arrays, the oldest first."""
+    """Return the runs that have ended and have saved arrays, the oldest first."""
     return [run for run in reversed(store.listed()) if run.status not in ACTIVE and _size(run)]
 
 
@@ -66,14 +66,14 @@ def _size(run: store.Listed) -> int:
     return run.answers.kept_bytes if run.answers else 0
 
 
-def _oldest(kept: Sequence[store.Listed], needed: int) -> tuple[str, ...]:
+def _oldest(runs: Sequence[store.Listed], needed: int) -> tuple[str, ...]:
     """Return ids of the oldest without a star that hold so many bytes together."""
-    chosen = []
-    for run in kept:
+    ids = []
+    for run in runs:
         if needed <= 0:
             break
-        # The process of one that has just ended still writes its record.
+        # The process of a run that has just ended still writes its record.
         if not (run.marks and run.marks.star) and not store.alive(store.get(run.id)):
-            chosen.append(run.id)
+            ids.append(run.id)
             needed -= _size(run)
-    return tuple(chosen)
+    return tuple(ids)

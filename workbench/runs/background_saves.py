@@ -76,20 +76,20 @@ def _ended(saving: Saving) -> dict[str, Any]:
 
 def _remove_unfinished(saving: Saving) -> None:
     """Remove a killed process's files next to its target."""
-    for left in Path(saving.path).parent.glob(f".*.{glob.escape(saving.run)}+*-{saving.pid}-*.part"):
+    for leftover in Path(saving.path).parent.glob(f".*.{glob.escape(saving.run)}+*-{saving.pid}-*.part"):
         with contextlib.suppress(OSError):
-            if private.is_own(left.lstat(), left):
-                shutil.rmtree(left)
+            if private.is_own(leftover.lstat(), leftover):
+                shutil.rmtree(leftover)
 
 
 def get(run_id: str) -> Saving:
     """Return the current or last save of a run. NotFoundError if there is none."""
-    found = read(run_id)
-    if found is None:
+    saving = read(run_id)
+    if saving is None:
         raise NotFoundError(
             f"Nothing of the run {run_id} was saved in the background. Save it: workbench save RUN FILE"
         )
-    return found
+    return saving
 
 
 def start(run: Run, path: Any, kind: str | None = None, *, only: Sequence[str] = (), replace: bool = False) -> Saving:
@@ -97,7 +97,7 @@ def start(run: Run, path: Any, kind: str | None = None, *, only: Sequence[str] =
 
     Raises ConflictError if the run is being saved already.
     """
-    # Who only reads how far it is needs no dask.array, whose import takes longer than a list of runs.
+    # Reading the progress needs no dask.array, whose import takes longer than listing the runs.
     from workbench.runs import answer_storage
 
     before = read(run.id)
@@ -105,17 +105,17 @@ def start(run: Run, path: Any, kind: str | None = None, *, only: Sequence[str] =
         raise ConflictError(f"{before.sentence} Wait until it has ended, or cancel it.")
     to, _ = answer_storage.wanted(run, path, kind, only=only, replace=replace)
     records.discard(folder(run.id))
-    asked = {"path": str(to), "kind": to.kind, "only": tuple(only), "replace": replace}
-    records.create(folder(run.id), Saving(run=run.id, created=time.time(), **processes.here(), **asked))
+    request = {"path": str(to), "kind": to.kind, "only": tuple(only), "replace": replace}
+    records.create(folder(run.id), Saving(run=run.id, created=time.time(), **processes.here(), **request))
     records.start(folder(run.id), _SAVER, run.id)
     return get(run.id)
 
 
 def cancel(run_id: str) -> Saving:
-    """Ask it to end and return at once."""
-    found = get(run_id)
-    if not found.active:
-        raise ConflictError(f"There is nothing to cancel. {found.sentence}")
-    folders.ask_to_end(found, folder(run_id))
-    records.give_up(found, folder(run_id))
+    """Request the end of a run's save and return at once."""
+    saving = get(run_id)
+    if not saving.active:
+        raise ConflictError(f"There is nothing to cancel. {saving.sentence}")
+    folders.ask_to_end(saving, folder(run_id))
+    records.give_up(saving, folder(run_id))
     return get(run_id)

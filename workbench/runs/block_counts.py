@@ -11,7 +11,7 @@ import numpy as np
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.utils import key_split_group
 
-# A block smaller than this part of what it was made from is a summary, which may well be worked on elsewhere.
+# A block smaller than this part of its input is a summary, such as a sum, which the CPU may well process.
 _SUMMARY = 0.01
 
 
@@ -27,7 +27,7 @@ class Places(WorkerPlugin):
         self.name = name
         self._is_device = is_device
         self._tallies: dict[str, dict[str, Any]] = {}
-        self._there: set[Any] = set()
+        self._on_gpu: set[Any] = set()
         self._worker: Any = None
 
     def setup(self, worker: Any) -> None:
@@ -37,25 +37,25 @@ class Places(WorkerPlugin):
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         """Count a block that the worker made, and note which of its blocks, fetched ones too, lie on the GPU."""
         if finish == "memory":
-            self._keep(key, made=start in ("executing", "long-running"))
+            self._note(key, made=start in ("executing", "long-running"))
         elif finish in ("released", "forgotten"):
-            self._there.discard(key)
+            self._on_gpu.discard(key)
 
     def tallies(self) -> dict[str, Any]:
         """Return this worker's device, and the tallies by group of tasks."""
         device = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
         return {"device": device, "tallies": self._tallies}
 
-    def _keep(self, key: Any, *, made: bool) -> None:
+    def _note(self, key: Any, *, made: bool) -> None:
         task = self._worker.state.tasks[key]
         kinds = [kind for kind in self._kinds(key, task.type) if self._is_device(kind) or issubclass(kind, np.ndarray)]
         on_gpu = bool(kinds) and all(map(self._is_device, kinds))
         if on_gpu:
-            self._there.add(key)
+            self._on_gpu.add(key)
         if made and kinds:
             n_bytes = task.nbytes or 0
-            came_from = sum(other.nbytes or 0 for other in task.dependencies if other.key in self._there)
-            self._count(key_split_group(key), n_bytes, on_gpu, fell=not on_gpu and 0 < _SUMMARY * came_from <= n_bytes)
+            n_bytes_in = sum(other.nbytes or 0 for other in task.dependencies if other.key in self._on_gpu)
+            self._count(key_split_group(key), n_bytes, on_gpu, fell=not on_gpu and 0 < _SUMMARY * n_bytes_in <= n_bytes)
 
     def _count(self, group: str, n_bytes: int, on_gpu: bool, *, fell: bool) -> None:
         now = time.time()
@@ -73,7 +73,7 @@ class Places(WorkerPlugin):
     def _kinds(self, key: Any, kind: type) -> Iterable[type]:
         if not issubclass(kind, (tuple, list, dict)):
             return (kind,)
-        return _kinds_in(_held(self._worker.data, key))
+        return _kinds_in(_value_in_memory(self._worker.data, key))
 
 
 def _kinds_in(value: Any) -> Iterable[type]:
@@ -85,13 +85,13 @@ def _kinds_in(value: Any) -> Iterable[type]:
     return (type(value),)
 
 
-def _held(data: Any, key: Any) -> Any:
-    """Return the value of a key as held in memory; None for one that was moved out, which reading would undo."""
+def _value_in_memory(data: Any, key: Any) -> Any:
+    """Return the value of a key in memory; None for a spilled one, which reading would bring back."""
     stores = [getattr(data, name, None) for name in ("device", "host", "fast")]
-    there = [store for store in stores if store is not None]
-    if not there:
+    levels = [store for store in stores if store is not None]
+    if not levels:
         return data.get(key)
-    return next((store[key] for store in there if key in store), None)
+    return next((store[key] for store in levels if key in store), None)
 
 
 def read_tallies(name: str, dask_worker: Any) -> dict[str, Any] | None:

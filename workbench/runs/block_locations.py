@@ -22,8 +22,8 @@ from workbench.sent_code import Travelling
 if TYPE_CHECKING:
     from distributed import Client
 
-# Steps in which a result leaves the GPU because it is read, workbench.linalg.backend's and Dask's: what
-# begins or, made one with what was before, ends so.
+# Names of steps in which a result leaves the GPU because it is read: those of workbench.linalg.backend and of Dask.
+# A step's name begins with one of them, or ends with it if Dask fused the step with an earlier one.
 _READING = ("to-host", "finalize")
 
 Tally = dict[str, Any]
@@ -32,7 +32,7 @@ Tally = dict[str, Any]
 
 @contextlib.contextmanager
 def counted(client: Client, name: str, *is_device: Callable[[type], bool]) -> Iterator[None]:
-    """Count on all workers, those that come later too, until the block ends. Raises FailedError if one refuses."""
+    """Count on all workers, also on later ones, until the block ends. Raises FailedError if one refuses."""
     plugin = Travelling(block_counts.Places, (name, *is_device))
     try:
         client.run_on_scheduler(Travelling(remote.add_to_workers), dumps(plugin), name, client.id)
@@ -88,8 +88,8 @@ def _added(before: Tally | None, tally: Tally) -> Tally:
     return sums | {"first": min(before["first"], tally["first"]), "fell_at": min(fell, default=None)}
 
 
-def _part(some: int, all_: int) -> float | None:
-    return some / all_ if all_ else None
+def _part(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def _sentence(counts: Mapping[str, int], share: float | None, share_of_bytes: float | None) -> str:
@@ -104,7 +104,7 @@ def _sentence(counts: Mapping[str, int], share: float | None, share_of_bytes: fl
 
 
 def _percent(part: float) -> str:
-    # 99.96 % of a thing isn't all of it.
+    # Rounded down, so that 99.96 % isn't shown as 100 %.
     return f"{int(part * 1000) / 10:g} %"
 
 

@@ -10,7 +10,7 @@ run.json        JSON object: `format` ("dask-workbench run"), `version` (1), `ex
 events.parquet  the workers' tasks with their times, as `workbench.monitor.record` describes it; not in every file
 gpus.parquet    samples of its GPUs, as `workbench.monitor.gpu_record` describes them; not in every file
 log.txt         output of the run's process; not in every file
-answer.zarr/…   the arrays kept with it, a Zarr store; only if requested. Arrays saved elsewhere are not
+answer.zarr/…   the arrays saved with it, a Zarr store; only if requested. Arrays saved elsewhere are not
                 included: `run.answers.kept` and `saved` list both
 ==============  ======================================================================================================
 
@@ -78,7 +78,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 def export_run(run: Run, path: Path, *, replace: bool = False, with_answers: bool = False) -> Path:
     """Write a run that has ended to `path`, or into that folder, and return the path.
 
-    `with_answers` includes the arrays kept with it. Raises ConflictError while the run is active,
+    `with_answers` includes the arrays saved with it. Raises ConflictError while the run is active,
     and if the file exists and isn't to be replaced.
     """
     if run.active:
@@ -146,7 +146,7 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False, max_size: int | 
     there already; nothing was taken in then.
     """
     name = str(path) if isinstance(path, Path) else "The file"
-    # A name that is too long for a file is none either.
+    # os.path.isfile is False for a name that is too long, where Path.is_file would raise an error.
     if isinstance(path, Path) and not os.path.isfile(path):  # noqa: PTH113
         raise NotFoundError(f"There is no file '{path}'. Give one that `workbench save` wrote.")
     most, memory = MOST_BYTES if max_size is None else max_size, max(MOST_MEMORY, max_size or 0)
@@ -161,7 +161,7 @@ def import_run(path: Path | IO[bytes], *, new_id: bool = False, max_size: int | 
             log.write_text(redact(text), encoding="utf-8", newline="")
         _check_tables(folder, name, memory)
         _check_arrays(run, folder, name, memory)
-        return _keep(run, folder, new_id=new_id)
+        return _store(run, folder, new_id=new_id)
 
 
 _MORE = "If you trust where it comes from, allow more: --max-size 4GiB"
@@ -190,21 +190,21 @@ def _unpack(path: Path | IO[bytes], folder: Path, name: str, most: int) -> None:
             file = stack.enter_context(path.open("rb")) if isinstance(path, Path) else path
             archive = stack.enter_context(zipfile.ZipFile(cast(IO[bytes], _Modest(file, name))))
             _check_members(archive.infolist(), name)
-            left, stored = most, MOST_RATIO * _length(path)
+            room, stored = most, MOST_RATIO * _length(path)
             for member in archive.infolist():
                 described = member.filename.endswith(".json")
                 each = MOST_EACH.get(member.filename, min(stored, MOST_METADATA) if described else stored)
                 (folder / member.filename).parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(member) as source, (folder / member.filename).open("wb") as target:
-                    copied = _copy(source, target, min(left, each) + 1)
-                if copied > left:
+                    copied = _copy(source, target, min(room, each) + 1)
+                if copied > room:
                     raise BadInputError(f"{name} would be unpacked to more than {size(most)}. {_MORE}")
                 if copied > each:
                     raise BadInputError(
                         f"{name} holds {quoted(member.filename)}, which would be unpacked to more than {size(each)}: "
                         "more than an export holds. Nothing was taken in."
                     )
-                left -= copied
+                room -= copied
                 stored -= 0 if member.filename in MOST_EACH else copied
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as err:
         raise BadInputError(f"{name} is not a whole zip file ({err}). Give one that `workbench save` wrote.") from err
@@ -213,7 +213,7 @@ def _unpack(path: Path | IO[bytes], folder: Path, name: str, most: int) -> None:
             raise  # It is the data folder that can't be written.
         raise BadInputError(f"{name} can't be read ({err.strerror or err}).") from err
     except Exception as err:
-        # What a broken stream of each kind of compression raises is an error of its own.
+        # Each kind of compression has its own error for a broken stream.
         if type(err).__name__ not in ("error", "LZMAError", "ZstdError"):
             raise
         raise BadInputError(f"{name} is damaged ({err}). Have it exported and sent again.") from err
@@ -278,7 +278,7 @@ def _read_run(folder: Path, name: str) -> Run:
     try:
         whole_run = {**document["run"], "pid": None, "pid_created": None, "place": ""}
         run = Run.model_validate_json(redact_json(json.dumps(whole_run)))
-        # What follows from its fields is shown in lists, which one such run must not break.
+        # Computed fields are shown in lists of runs, which a damaged run must not break.
         run.model_dump()
     except (ValueError, TypeError, LookupError, AttributeError) as err:
         raise BadInputError(f"The run in {name} can't be read: {reason_of(err)}.") from err
@@ -294,9 +294,9 @@ def _answers_of(run: Run, folder: Path) -> Answers | None:
     if run.answers is None:
         return None
     there = (folder / FILE / "zarr.json").is_file()
-    gone = {} if there else {"kept": (), "kept_bytes": 0}
+    changes = {} if there else {"kept": (), "kept_bytes": 0}
     saved = run.answers.saved if run.answers.saved and "://" in run.answers.saved else None
-    return run.answers.model_copy(update={**gone, "saved": saved})
+    return run.answers.model_copy(update={**changes, "saved": saved})
 
 
 def _check_tables(folder: Path, name: str, memory: int) -> None:
@@ -310,8 +310,8 @@ def _check_tables(folder: Path, name: str, memory: int) -> None:
         try:
             check_record(folder / member, most_rows=MOST_ROWS, most_bytes=2 * MOST_BYTES)
         except (pa.ArrowException, OSError) as err:
-            said = whole(str(err), 200) or "no Parquet"
-            raise BadInputError(f"The {member} in {name} can't be read ({said}).") from err
+            reason = whole(str(err), 200) or "no Parquet"
+            raise BadInputError(f"The {member} in {name} can't be read ({reason}).") from err
         except BadInputError as err:
             raise BadInputError(f"The {member} in {name} {err}") from err
     if (folder / MEMBERS[1]).exists() and not fits(folder / MEMBERS[1], memory):
@@ -327,11 +327,11 @@ def _check_arrays(run: Run, folder: Path, name: str, memory: int) -> None:
     except BadInputError as err:
         raise BadInputError(f"The arrays in {name} can't be used: {err}") from err
     except Exception as err:
-        # Zarr and its codecs raise errors of any kind on what is broken.
+        # Zarr and its codecs raise errors of any kind on broken data.
         raise BadInputError(f"The arrays in {name} can't be read: {reason_of(err)}.") from err
 
 
-def _keep(run: Run, folder: Path, *, new_id: bool) -> Run:
+def _store(run: Run, folder: Path, *, new_id: bool) -> Run:
     try:
         records.claim_folder(store.folder(run.id))
     except ConflictError as err:

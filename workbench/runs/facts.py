@@ -73,29 +73,29 @@ def answer(workload: str, result: Mapping[str, Any] | None, *, as_given: bool = 
     """Return the parts of a result. With `as_given`, the user's own names stay unchanged."""
     if result is None:
         return []
-    found = answered(workload, result)
-    if found is None:
+    values_by_name = answered(workload, result)
+    if values_by_name is None:
         return [Fact("Answer", count(result["tasks"], "task"), "answer")]
-    shown = singular_values.other_values(found, _PARTS)
+    others = singular_values.other_values(values_by_name, _PARTS)
     facts = []
-    if values := singular_values.values(found):
-        numbers = found["singular_values"]
+    if values := singular_values.values(values_by_name):
+        numbers = values_by_name["singular_values"]
         first = ", ".join(f"{each:.6g}" if isinstance(each, int | float) else plain(each) for each in numbers[:3])
         text = f"σ = {first}{f', … ({len(numbers)})' if len(numbers) > 3 else ''}"
         facts.append(Fact("Singular values", text, "answer", values=values))
-    if isinstance(shown.get("sentence"), str):
-        facts.append(Fact("Answer", shown.pop("sentence"), "answer"))
+    if isinstance(others.get("sentence"), str):
+        facts.append(Fact("Answer", others.pop("sentence"), "answer"))
     own = as_given or workload == WATCHED
-    words = {name: name if own else name.replace("_", " ").capitalize() for name in shown}
-    return facts + [Fact(words[name], plain(value), "answer") for name, value in shown.items()]
+    words = {name: name if own else name.replace("_", " ").capitalize() for name in others}
+    return facts + [Fact(words[name], plain(value), "answer") for name, value in others.items()]
 
 
 def headline(workload: str, result: Mapping[str, Any], *, simulated: bool = False) -> str:
     """Return the answer of a run in one line."""
-    found = answer(workload, result, as_given=True)
-    first = found[0] if found else Fact("", "", "answer")
-    shown = (each.text if each.label in ("Answer", "value") else f"{each.label} {each.text}" for each in found)
-    text = first.text if first.values or first.label == "Answer" else joined(shown)
+    parts = answer(workload, result, as_given=True)
+    first = parts[0] if parts else Fact("", "", "answer")
+    texts = (each.text if each.label in ("Answer", "value") else f"{each.label} {each.text}" for each in parts)
+    text = first.text if first.values or first.label == "Answer" else joined(texts)
     return f"{SIMULATED if simulated else ''}{on_one_line(text)}"[:500]
 
 
@@ -217,10 +217,10 @@ def _parameters(run: Run) -> Iterator[Fact]:
 
 
 def _listed(values: Mapping[str, Any]) -> str:
-    shown = (
+    texts = (
         (name, f"({plain(each)})" if isinstance(each, list | tuple) else plain(each)) for name, each in values.items()
     )
-    return ", ".join(f"{name}={text}" for name, text in shown)
+    return ", ".join(f"{name}={text}" for name, text in texts)
 
 
 def _hardware(run: Run) -> Iterator[Fact]:

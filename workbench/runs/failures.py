@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _DATA_GONE = ("already forgotten", "scattered data")
-"""Dask's messages about tasks whose data were sent by a client to a worker that is gone."""
+"""Dask's messages about tasks whose data a client had sent to a worker that was lost."""
 
 _LESS_MEMORY = "Use smaller chunks or a smaller size, or a cluster with more memory for each worker."
 
 
 def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
-    """Return a message for users: how the cluster, or jobs of it, ended, if they did, whatever was raised."""
+    """Return a message for users; if the cluster or its jobs ended, that is the message, whatever was raised."""
     if cluster_end is not None:
         return cluster_end
     if isinstance(error, WorkbenchError):
@@ -55,7 +55,7 @@ def sentence(error: BaseException, run: Run, cluster_end: str | None) -> str:
         except WorkbenchError as err:
             return said(err)
     text = said(error).strip()
-    # A workload that finds fault with its data says so in a message of its own, which needs no name of a class.
+    # A workload that rejects its data has its own message, which needs no name of an exception class.
     if isinstance(error, ValueError) and text.endswith(".") and "\n" not in text:
         return text
     why = _lacking(error, run) or _unpicklable(error, run) or f"{_line(error, run)}{named(error)}."
@@ -119,7 +119,7 @@ def _line(error: BaseException, run: Run) -> str:
 
 
 def _was_sent(frame: traceback.FrameSummary, file: str) -> bool:
-    """Return whether it comes from a function in `file` sent by cloudpickle, which since 3.1.3 drops that name."""
+    """Return whether a frame is in a function of `file` that cloudpickle sent: since 3.1.3 it drops the file's name."""
     if frame.filename != "<dynamic-code>" or frame.lineno is None:
         return False
     nodes = ast.walk(ast.parse("".join(linecache.getlines(file))))
@@ -130,9 +130,9 @@ def _was_sent(frame: traceback.FrameSummary, file: str) -> bool:
     )
 
 
-def _cause(error: BaseException | None, is_meant: Callable[[BaseException], bool]) -> BaseException | None:
-    """Return the relevant error, of one and its causes."""
-    while error is not None and not is_meant(error):
+def _cause(error: BaseException | None, is_relevant: Callable[[BaseException], bool]) -> BaseException | None:
+    """Return the first relevant error in a chain of causes; None if there is none."""
+    while error is not None and not is_relevant(error):
         error = error.__cause__
     return error
 

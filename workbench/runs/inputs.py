@@ -20,7 +20,7 @@ _ANSWERING = 30.0  # seconds for a disk or server
 
 
 def states(template: Template, resolved: Mapping[str, Any]) -> dict[str, str]:
-    """Return the state of each file that parameters name; files with unknown state are left out.
+    """Return the state of each file that parameters name; files with unknown state are omitted.
 
     The state of a file is its size and time, or what a server says of it. That of a folder, or of files that are read
     together such as a table with its index, is a hash of the states of its direct entries, or of all these files.
@@ -54,7 +54,7 @@ def _state(path: str, resolved: Mapping[str, Any]) -> str:
             name: state for each in names[:_MOST] for name, state in Place(each, options).state(deep=False).items()
         }
     except (OSError, ValueError, WorkbenchError):
-        # The workload itself says what is wrong with it.
+        # The workload itself reports what is wrong with the file.
         return ""
     states = [", ".join(f"{key} {value}" for key, value in state.items()) for state in found.values()]
     if len(states) < 2:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _INTERVAL = 0.1  # seconds
 _PROGRESS_INTERVAL = 0.5  # seconds
 _STILL = 30.0
-"""Seconds without an ended or new task, after which the workers are asked if they reach each other."""
+"""Seconds without an ended or new task, after which we check that the workers reach each other."""
 
 
 class Recording:
@@ -51,7 +51,7 @@ class Recording:
         """Groups of tasks that were computed for this client."""
         self._latest = Progress()
         self.stage: Any = None
-        """Of `Progress`: what this process is doing."""
+        """Value for `Progress.stage`: the activity of this process."""
         self.problem: str | None = None
         """What the record lacks, and why, in a message; None where it is whole, at the end of the block."""
         self._waiting: deque[Batch] = deque()
@@ -63,7 +63,7 @@ class Recording:
         from workbench.monitor.feed import Feed
         from workbench.monitor.record import fill_first_table
 
-        # Before the run, whose first batch would take the processors for it.
+        # Done before the run, since the first batch would otherwise use the processors that the run needs.
         fill_first_table(without_pandas=self._alone)
         self._feed = Feed(client, self._receive, apart=True).start()
         self._thread.start()
@@ -91,7 +91,7 @@ class Recording:
         return self._latest
 
     def reporting(self, writer: Writer[Run], client: Client) -> contextlib.AbstractContextManager[None]:
-        """Write a run's progress, a few times a second until the block ends; and the reason if it stands still."""
+        """Write a run's progress a few times a second until the block ends, with the reason if it stands still."""
         run = writer.record
         # A workload of several passes makes the graph of each when the one before has ended.
         self._latest = before = Progress(more=((run.needs or {}).get("n_rounds") or 1) > 1)
@@ -151,7 +151,7 @@ def _why_it_waits(run: Run, client: Client) -> str | None:
 
 
 def diagnose(writer: Writer[Run], problem: str | None = None) -> None:
-    """Find where the time went, after the answer is out and the events are complete.
+    """Add the diagnosis to a run's record, after the answer is saved and the events are complete.
 
     If it can't be written, each reader of the run finds it again. `problem` describes gaps in the record of events.
     """

@@ -93,7 +93,7 @@ class OnGpu(Blocks, frozen=True):
     """Location of the blocks of a run, from their types on the workers."""
 
     share: float | None
-    """Bytes of the blocks; None where there were none."""
+    """Share of the blocks on a GPU; None if there were no blocks."""
     share_of_bytes: float | None
     steps: tuple[Step, ...] = ()
     """Steps, in the order in which they started."""
@@ -204,7 +204,7 @@ class Text(BaseModel, frozen=True):
     differs: tuple[str, ...] = ()
 
     def compare(self, here: str = "") -> str:
-        """Return its figures, then what was measured here, and the differences."""
+        """Return the published times, the measured time `here`, and the differences."""
         figures = ", ".join(figure.words() for figure in self.figures) or "gives no time"
         differs = f" Here differ: {'; '.join(self.differs)}." if self.differs else ""
         return f"{self.source}: {figures}{here}.{differs}"
@@ -230,7 +230,7 @@ class Marks(BaseModel, frozen=True):
 class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     """One workload on one cluster, from the request to the answer."""
 
-    stored_apart: ClassVar[frozenset[str]] = frozenset({"marks"})
+    stored_separately: ClassVar[frozenset[str]] = frozenset({"marks"})
     id: str
     workload: str
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -289,8 +289,8 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
     def __repr__(self) -> str:
         took = "" if self.seconds is None else f" in {formats.duration(self.seconds)}"
         checked = self.check and f", check {'passed' if self.check.passed else 'failed'}"
-        said = f"{self.workload} on {self.cluster}, {self.status}{took}{checked or ''}"
-        return f"<Run {self.id}: {said}{f': {self.error}' if self.error else ''}>"
+        text = f"{self.workload} on {self.cluster}, {self.status}{took}{checked or ''}"
+        return f"<Run {self.id}: {text}{f': {self.error}' if self.error else ''}>"
 
     def _repr_html_(self) -> str:
         """Return all facts, as a notebook shows them."""

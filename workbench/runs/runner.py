@@ -59,7 +59,7 @@ end of a job whose worker is gone."""
 
 _PATIENCE = 3600.0  # seconds for which a run waits for room on the disk
 _CONNECTING = 30.0  # seconds, as Dask's own clients wait
-_LOOKING = 1.0  # seconds between two looks at whether the cluster is there, and its GPUs
+_LOOKING = 1.0  # seconds between two checks that the cluster and its GPUs are there
 _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
 _WORKER_ANSWER = 2.0  # seconds that a worker gets to say what it executes
 
@@ -75,10 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder, writer = store.folder(run_id), store.writer(run)
     with folders.signs_of_life(folder), Recording(folder / "events.parquet", alone=True) as recording:
         changes = outcome(lambda: _done(writer, recording), folder, lambda err: _explain(err, writer.record))
-        counted = writer.record.progress.model_copy(update={"stage": None})
+        progress = writer.record.progress.model_copy(update={"stage": None})
         # The answer is available before the events are in their final form.
-        ended = {"progress": counted, "stopped": time.time(), "energy": recording.energy()}
-        writer.note(patience=_PATIENCE, **ended, **changes)
+        last_changes = {"progress": progress, "stopped": time.time(), "energy": recording.energy()}
+        writer.note(patience=_PATIENCE, **last_changes, **changes)
     diagnose(writer, recording.problem)
     return 0 if changes["status"] == "done" else 1
 
@@ -104,16 +104,16 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
     to = answer_storage.chosen_target(parameters.save, replace=parameters.replace)
     progress = Progress(done=0, total=1, stage="computing")
     writer.note(status="running", started=time.time(), versions=versions(), progress=progress)
-    found = without_dask.compute(chosen, parameters, spec.profile)
+    computed = without_dask.compute(chosen, parameters, spec.profile)
     n_bytes = chosen.needs(parameters).array_bytes
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     peak = Peak(worker=spec.profile, task=run.workload, bytes=most, limit=spec.memory_limit)
     writer.note(
-        seconds=found.seconds,
+        seconds=computed.seconds,
         bytes=n_bytes,
-        result=_finite(found.result),
+        result=_finite(computed.result),
         diagnosis=Diagnosis(
-            seconds=found.seconds,
+            seconds=computed.seconds,
             threads=spec.threads,
             workers=1,
             shares={"computing": 1.0},
@@ -122,13 +122,13 @@ def _alone(writer: Writer[Run], spec: ClusterSpec) -> dict[str, Any]:
         ),
         progress=progress.model_copy(update={"done": 1, "stage": "checking"}),
     )
-    left = None
-    if found.arrays is not None:
-        left = answer_storage.leave(run.id, found.arrays, to)
-        writer.note(answers=left.answers, notes=(*run.notes, *left.notes))
-    checked = found.check()
+    stored = None
+    if computed.arrays is not None:
+        stored = answer_storage.leave(run.id, computed.arrays, to)
+        writer.note(answers=stored.answers, notes=(*run.notes, *stored.notes))
+    checked = computed.check()
     ignore_cancellation()
-    return _computed(left and left.error, checked)
+    return _computed(stored and stored.error, checked)
 
 
 def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
@@ -159,13 +159,13 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
                 first = chosen.build(parameters)
                 compute(first, chosen.collections(first))
                 del first
-                gc.collect()  # or equal tasks would still be there
+                gc.collect()  # equal tasks would otherwise still exist on the cluster
             recording.start(client)
             with recording.reporting(writer, client):
                 writer.note(status="running", started=time.time())
                 since = transfers.clock(client) if chosen.reports_bandwidth else None
                 needs = None if run.needs is None else Needs.model_validate(run.needs)
-                # What a function computes itself has no graph to wait for.
+                # A function that computes by itself has no graph to wait for.
                 recording.stage = "computing" if chosen.values or chosen.computes else "building"
 
                 def note(estimated: Needs) -> None:
@@ -186,7 +186,7 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
             answer = chosen.arrays(results, parameters.resolved)
             unread = without_effect(run.settings or {}, computes=not collections)
             notes = (*writer.record.notes, *chosen.remarks(results), *_twins(run), *filter(None, (unread,)))
-            # Kept before it is checked: an answer whose check breaks down is still an answer.
+            # Saved before the check: an answer whose check fails with an error is still an answer.
             writer.note(
                 seconds=seconds,
                 bytes=None if needs is None else needs.array_bytes,
@@ -196,13 +196,13 @@ def _compute(writer: Writer[Run], recording: Recording) -> dict[str, Any]:
                 progress=progress.model_copy(update={"stage": "saving" if answer else "checking"}),
             )
             if answer:
-                left = answer_storage.leave(run.id, answer, to, client)
+                stored = answer_storage.leave(run.id, answer, to, client)
                 writer.note(
-                    answers=left.answers,
-                    notes=(*notes, *left.notes),
+                    answers=stored.answers,
+                    notes=(*notes, *stored.notes),
                     progress=progress.model_copy(update={"stage": "checking"}),
                 )
-                unsaved = left.error
+                unsaved = stored.error
             elif to is not None:
                 unsaved = FailedError(f"its answer has no array, so nothing was written to {to}.")
             checked = chosen.check(parameters, results, client)
@@ -255,7 +255,7 @@ def timed(
     began = clock()
     built = chosen.build(parameters)
     collections = chosen.collections(built)
-    # Where the array is held before anything is done with it, making it isn't part of the time.
+    # If the array is computed into memory first, that time doesn't count.
     seconds = clock() - began - (built.get("seconds_to_make") or 0.0)
     if (estimated := chosen.measured(built, parameters.threads_per_worker)) is not None:
         note(estimated)
@@ -267,14 +267,14 @@ def timed(
 def _twins(run: Run) -> Iterator[str]:
     """Yield a message if other runs computed the same at the same time."""
     alike = store.select(workload=run.workload, cluster=run.cluster, limit=20)
-    found = [
+    ids = [
         each.id
         for each in alike
         if each.id != run.id and each.resolved == run.resolved and (each.stopped or run.created) >= run.created
     ]
-    if found:
+    if ids:
         yield (
-            f"{listed(found)} computed the same there at the same time. Dask computes equal tasks once, so this run's "
+            f"{listed(ids)} computed the same there at the same time. Dask computes equal tasks once, so this run's "
             "time is not all that they take."
         )
 
@@ -299,14 +299,14 @@ def _connected(writer: Writer[Run]) -> Iterator[tuple[Client, ClusterSpec | None
         inventory = elsewhere or run.inventory or hardware.inventory().model_dump(mode="json")
         writer.note(versions=versions(found), inventory=inventory)
         path = run.resolved.get("path")
-        # For a user's function it may be any text.
+        # For a user's function, `path` may be any text.
         read = path if isinstance(path, str) and os.path.isabs(path) else None  # noqa: PTH117
         check_readable(client, read)
         spec = None if run.spec is None else run.spec.model_copy(update={"missing": missing(found)})
         try:
             yield client, spec
         except (FileNotFoundError, BadInputError):
-            # Of a worker that came meanwhile.
+            # The error may come from a worker that joined meanwhile.
             check_readable(client, read)
             raise
 
@@ -386,11 +386,11 @@ def _persist(client: Client, collections: dict[str, Any], *, optimized_here: boo
 
     if not collections:
         return {}
-    sent = list(collections.values())
+    values = list(collections.values())
     if optimized_here:
-        # With the settings of this process, where the scheduler would take its own.
-        sent = list(dask.optimize(*sent))
-    persisted = dict(zip(collections, client.persist(sent, optimize_graph=not optimized_here), strict=True))
+        # The scheduler would optimize with its own settings.
+        values = list(dask.optimize(*values))
+    persisted = dict(zip(collections, client.persist(values, optimize_graph=not optimized_here), strict=True))
     answer_storage.wait_for(futures_of(list(persisted.values())))
     return persisted
 
@@ -399,11 +399,11 @@ def _free_workers(client: Client) -> None:
     """Release the run's tasks on the workers, and restart only workers that stay in one of them."""
     ignore_cancellation()
     deadline = time.monotonic() + _CANCEL_GRACE
-    # Free twice in a row: a task that was on its way to its worker when the first answer left it isn't missed.
-    found_free = 0
-    while found_free < 2:
+    # They must be free twice in a row, as a task may have been on its way to a worker during the first check.
+    n_free = 0
+    while n_free < 2:
         stuck = client.sync(_workers_in_unwanted_tasks, client)
-        found_free = found_free + 1 if stuck == [] else 0
+        n_free = n_free + 1 if stuck == [] else 0
         if time.monotonic() > deadline:
             if stuck:
                 client.restart_workers(stuck, timeout=30, raise_for_error=False)
@@ -422,8 +422,8 @@ async def _workers_in_unwanted_tasks(client: Client) -> list[str] | None:
 async def _executing(client: Client, worker: str) -> list[Any] | None:
     """Return keys of the tasks that a worker is in, None if it doesn't answer."""
     try:
-        asked = client.run(Travelling(remote.executing_keys), workers=[worker])
-        answers = await asyncio.wait_for(asked, _WORKER_ANSWER)
+        request = client.run(Travelling(remote.executing_keys), workers=[worker])
+        answers = await asyncio.wait_for(request, _WORKER_ANSWER)
     except (TimeoutError, OSError):
         return None
     return answers.get(worker)
@@ -432,8 +432,8 @@ async def _executing(client: Client, worker: str) -> list[Any] | None:
 def _explain(error: Exception, run: Run) -> str:
     from workbench.runs.failures import may_be_the_clusters_end, sentence
 
-    # Dask has other errors, too, for a scheduler that was killed while it was asked.
-    # One that was stopped before the run had connected to it is unknown.
+    # Dask has other errors, too, for a scheduler that was killed during a request.
+    # A cluster that was stopped before the run had connected has no record any more.
     stopped = isinstance(error, NotFoundError) and run.cluster not in records.names()
     end = _end_of_cluster(run.cluster) if stopped or may_be_the_clusters_end(error) else _lost_cluster(run)
     return sentence(error, run, end)
@@ -458,9 +458,9 @@ def _end_of_cluster(name: str) -> str | None:
                 "longer walltime or fewer data."
             )
         if time.monotonic() - began > (_QUEUE_REPORTED if record.jobs else _HOST_GONE):
-            # The owner of one that is only attached asks now and then.
-            gone = record.contact and refuses(Place(record.contact))
-            return f"{ended} The scheduler at {record.contact} has ended." if gone else None
+            # The owner of an attached cluster only checks now and then.
+            refused = record.contact and refuses(Place(record.contact))
+            return f"{ended} The scheduler at {record.contact} has ended." if refused else None
         time.sleep(0.2)
 
 

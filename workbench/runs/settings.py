@@ -26,7 +26,7 @@ def read_pairs(value: Any) -> Any:
     wrong = next((name for name, equals, _ in pairs if not equals or not name), None)
     if wrong is not None:
         raise BadInputError(f"'{wrong:.80}' isn't KEY=VALUE. Give one such as {_PAIR}, or several with spaces between.")
-    return {name: given for name, _, given in pairs}
+    return {name: text for name, _, text in pairs}
 
 
 def read_settings(given: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _read(name: str, value: Any) -> Any:
     if (why := complaint(name, value)) is not None:
         raise BadInputError(why)
     try:
-        found = yaml.safe_load(value) if isinstance(value, str) else value
+        parsed = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError as err:
         raise BadInputError(
             f"The setting {name} is {quoted(value)}, which can't be read. Give a number, a text or null."
@@ -99,7 +99,7 @@ def _read(name: str, value: Any) -> Any:
             f"{name} is read before a run begins, and no run changes it. Set it in Dask's own configuration."
         )
     _check_known(name)
-    return found
+    return parsed
 
 
 _ABSENT = object()

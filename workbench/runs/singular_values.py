@@ -1,4 +1,4 @@
-"""Singular values of a run as a table and in plain words: how far each may be off, what variance it stands for."""
+"""Singular values of a run as a table and in plain words: their error bounds and shares of the variance."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def values(result: Mapping[str, Any]) -> Values | None:
     columns["Singular value"] = [_digits(value, bound) for value, bound in zip(singular, bounds, strict=True)]
     if certificate.get("bound"):
         columns["Right within"] = [_bound(*each) for each in zip(bounds, absolute, strict=True)]
-    variances, shares, apart = (result.get(name) for name in _LISTS[1:])
+    variances, shares, separated = (result.get(name) for name in _LISTS[1:])
     if variances and shares:
         # A variance is a square, and may be off by twice as much.
         columns["Variance"] = [_digits(value, bound, 2) for value, bound in zip(variances, bounds, strict=True)]
         columns["Share"] = ["–" if share is None else f"{100 * share:.2f} %" for share in shares]
-    if apart:
-        columns["Apart"] = [{True: "yes", False: "no"}.get(each, "–") for each in apart]
+    if separated:
+        columns["Separated"] = [{True: "yes", False: "no"}.get(each, "–") for each in separated]
     rows = tuple(zip(*columns.values(), strict=True))
     return Values(tuple(columns), rows[:MOST], len(rows[MOST:]))
 
@@ -54,7 +54,7 @@ def bounds_of(certificate: Mapping[str, Any]) -> tuple[list[float | None], list[
     """Return the error bounds of values, relative to themselves and to the largest; None if unknown."""
     bounds = certificate["bound"]
     if certificate.get("limit") == "constant":
-        # All of them are rounding, of which records of older versions have bounds.
+        # All values are rounding errors; records of older versions have bounds for them.
         bounds = [None] * len(bounds)
         return bounds, bounds
     return bounds, certificate.get("of_largest") or bounds
@@ -96,14 +96,14 @@ def _percent(share: float) -> str:
 
 
 def counts(numbers: Mapping[str, int]) -> str:
-    """Return the counts of each kind as text, such as variants that took no part in a PCA by the reason."""
+    """Return the counts of each kind as text, such as omitted variants by reason."""
     return ", ".join(f"{count} {kind}" for kind, count in numbers.items() if count) or "none"
 
 
 def other_values(result: Mapping[str, Any], elsewhere: Sequence[str]) -> dict[str, Any]:
     """Return the texts of `in_words` for values neither in the table of a result nor shown elsewhere."""
-    shown = elsewhere if values(result) is None else (*elsewhere, *_LISTS)
-    return in_words({name: value for name, value in result.items() if name not in shown})
+    excluded = elsewhere if values(result) is None else (*elsewhere, *_LISTS)
+    return in_words({name: value for name, value in result.items() if name not in excluded})
 
 
 def in_words(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _worded(name: str, value: Any, result: Mapping[str, Any]) -> tuple[str, Any]
     if isinstance(value, Mapping) and all(isinstance(each, int) for each in value.values()):
         return name, counts(value)
     time = f"time_{name.removeprefix('seconds_')}"
-    # Names in a user's function are its own, and so are their values.
+    # A user's function may use the same names for its own values, which must stay unchanged.
     ours = name.startswith("seconds_") and time not in result and isinstance(value, float) and math.isfinite(value)
     return (time, duration(value)) if ours else (name, value)
 
@@ -130,7 +130,7 @@ def _bound(bound: float | None, absolute: float | None) -> str:
 
 
 def _digits(value: float | None, bound: float | None, times: int = 1) -> str:
-    """Return as many digits as are right, and one; few for values that can't be distinguished from zero."""
+    """Return the correct digits and one more; few for values that can't be distinguished from zero."""
     if value is None:
         return "–"
     least, most = _DIGITS

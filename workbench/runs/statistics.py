@@ -71,11 +71,11 @@ def spread(seconds: Sequence[float]) -> Spread:
 
 
 def speed(n_bytes: float | None, seconds: float | None) -> float | None:
-    """Return the bytes a second that belong to a time, the only speed shown next to it; None without both."""
+    """Return the bytes per second, the only speed shown next to a time; None if size or time is missing."""
     if not n_bytes or not seconds:
         return None
-    found = n_bytes / seconds
-    return found if math.isfinite(found) else None
+    per_second = n_bytes / seconds
+    return per_second if math.isfinite(per_second) else None
 
 
 def compared(times: Mapping[int, float], reference: Mapping[int, float], *, paired: bool) -> Ratio:
@@ -106,8 +106,8 @@ def _ratio(samples: Sequence[Sequence[float]]) -> Ratio:
 
 
 def student(freedom: float, share: float = CONFIDENCE) -> float:
-    """Return the number of standard errors on each side of an estimate, by Student's t, for 95 % or 80 %."""
-    # Nearly a line in the inverse of the degrees of freedom: right to a thousandth.
+    """Return the quantile of Student's t for a two-sided interval of 95 % or 80 %."""
+    # It is nearly linear in the inverse of the degrees of freedom: interpolated to a thousandth.
     return float(np.interp(1 / freedom, _INVERSES, _STUDENT[share]))
 
 
@@ -122,24 +122,24 @@ def _log(seconds: float) -> float:
     return math.log(max(seconds, _TICK))
 
 
-def more_repeats(found: Ratio, limit: float | None = None) -> int | None:
+def more_repeats(ratio: Ratio, limit: float | None = None) -> int | None:
     """Return the number of further times to measure, to probably decide the comparison; None for too many.
 
     It is decided when the interval of the ratio excludes `limit`; without one, when it excludes 1 or lies within 5 %
     of it, whichever is easier by what was measured.
     """
-    least = max(1, FEWEST_REPEATS - found.repeats)
-    if found.deviation is None:
+    least = max(1, FEWEST_REPEATS - ratio.repeats)
+    if ratio.deviation is None:
         return least
-    middle = math.log(found.ratio)
+    middle = math.log(ratio.ratio)
     margin = max(abs(middle), math.log1p(EQUAL) - abs(middle)) if limit is None else abs(middle - math.log(limit))
     # Intervals narrow faster than by the root of the repeats while these are few.
     enough = (
         n
-        for n in range(max(found.repeats + least, FEWEST_REPEATS), found.repeats + MOST_MORE + 1)
-        if (student(n - 1) + _POWER) * found.deviation <= margin * math.sqrt(n)
+        for n in range(max(ratio.repeats + least, FEWEST_REPEATS), ratio.repeats + MOST_MORE + 1)
+        if (student(n - 1) + _POWER) * ratio.deviation <= margin * math.sqrt(n)
     )
-    return next((n - found.repeats for n in enough), None)
+    return next((n - ratio.repeats for n in enough), None)
 
 
 def advice(more: int | None, *, busy: bool = False) -> str:
@@ -151,7 +151,7 @@ def advice(more: int | None, *, busy: bool = False) -> str:
 
 
 def _difference(low: float, high: float) -> Difference:
-    # Turned round, a ratio is its reciprocal: which of two comes first must not matter.
+    # The order of the two must not matter, and the other order gives the reciprocal ratio.
     if low >= 1 / (1 + EQUAL) and high <= 1 + EQUAL:
         return "equal"
     if low <= 1 <= high:

@@ -98,7 +98,7 @@ def count(**wanted: Unpack[Wanted]) -> int:
 
 
 def find(text: str) -> Run:
-    """Return the run of this id, or whose id alone begins or ends so, the latest of this name, or 'last'."""
+    """Return a run by id, by a unique beginning or end of its id, or the latest of this name or of all ('last')."""
     ids = records.names(_shelf.root)
     named = () if text == "last" or folders.one_of(ids, text, "runs") in ids else of_name(text)
     return named[0] if named else _shelf.find(text)
@@ -112,24 +112,24 @@ def of_name(name: str) -> tuple[Run, ...]:
 def mark(text: str, *, name: str | None = None, note: str | None = None, star: bool | None = None) -> Run:
     """Write a name, a note or a star on a run; omitted ones stay, and '' removes one."""
     run = find(text)
-    given = {key: value for key, value in (("name", name), ("note", note), ("star", star)) if value is not None}
+    marks = {key: value for key, value in (("name", name), ("note", note), ("star", star)) if value is not None}
     try:
-        Marks.model_validate(given)
+        Marks.model_validate(marks)
     except ValidationError as err:
         field = str(err.errors()[0]["loc"][0])
-        raise BadInputError(f"{field} of a run is {quoted(given[field])}. Give a shorter text.") from err
+        raise BadInputError(f"{field} of a run is {quoted(marks[field])}. Give a shorter text.") from err
     # It may have been deleted by now.
     with contextlib.suppress(FileNotFoundError):
-        _write_marks(run.id, given)
+        _write_marks(run.id, marks)
     return get(run.id)
 
 
 def alive(run: Run) -> bool:
-    """Return whether the run's own process is here."""
+    """Return whether the run's process is alive on this machine."""
     return folders.state(run) == "here"
 
 
-class _Kept(BaseModel, frozen=True):
+class _ListedAnswers(BaseModel, frozen=True):
     kept_bytes: Bytes = 0
 
 
@@ -142,7 +142,7 @@ class Listed(BaseModel, frozen=True):
     status: Status
     created: Moment = 0.0
     parameters: dict[str, Any] = {}
-    answers: _Kept | None = None
+    answers: _ListedAnswers | None = None
     marks: Marks | None = None
 
     @cached_property
@@ -168,10 +168,10 @@ def _matching(wanted: Mapping[str, Any]) -> list[Listed]:
         raise BadInputError(f"Runs can't be looked for by {quoted(unknown)}. Choose among: {', '.join(_CONDITIONS)}.")
     if wanted.get("status") not in (None, *get_args(Status)):
         raise BadInputError(f"status: given '{wanted['status']}', allowed are {', '.join(get_args(Status))}.")
-    given = {name: value for name, value in wanted.items() if value is not None}
-    if "text" in given:
-        given["text"] = given["text"].casefold()
-    return [each for each in listed() if all(_CONDITIONS[name](each, value) for name, value in given.items())]
+    criteria = {name: value for name, value in wanted.items() if value is not None}
+    if "text" in criteria:
+        criteria["text"] = criteria["text"].casefold()
+    return [each for each in listed() if all(_CONDITIONS[name](each, value) for name, value in criteria.items())]
 
 
 def _texts(value: Any, name: str = "") -> Iterator[str]:
@@ -217,27 +217,27 @@ def _parsed_or_missing(run_id: str) -> Run:
 def _damaged(path: Path, error: Exception) -> Run:
     """Return a run that reports its damaged record, with its readable fields."""
     try:
-        written = Listed.model_validate_json(records.read_bytes(path / records.FILE)).model_dump()
+        fields = Listed.model_validate_json(records.read_bytes(path / records.FILE)).model_dump()
     except (OSError, ValidationError):
-        written = {}
-    made = path.name.rpartition("-")[0] or path.name
-    about = {"workload": made, "cluster": "", "created": path.stat().st_mtime} | {
-        name: written[name] for name in ("workload", "cluster", "created") if name in written
+        fields = {}
+    workload = path.name.rpartition("-")[0] or path.name
+    about = {"workload": workload, "cluster": "", "created": path.stat().st_mtime} | {
+        name: fields[name] for name in ("workload", "cluster", "created") if name in fields
     }
     return Run(id=path.name, status="lost", marks=_marks(str(path)), error=records.damage(error, "delete_run"), **about)
 
 
 _MARKS = "marks"
-"""Subfolder of a run, with a file for each mark: two marks set at once are both kept, without a lock."""
+"""Subfolder of a run, with a file for each mark: two marks set at once are both saved, without a lock."""
 
 
 def _marks(path: str) -> Marks | None:
-    found = {}
+    values = {}
     for name in Marks.model_fields if os.path.isdir(f"{path}/{_MARKS}") else ():  # noqa: PTH112
         with contextlib.suppress(OSError, ValueError):
-            found[name] = json.loads(records.read_bytes(f"{path}/{_MARKS}/{name}"))
+            values[name] = json.loads(records.read_bytes(f"{path}/{_MARKS}/{name}"))
     with contextlib.suppress(ValidationError):
-        return Marks.model_validate(found) if found else None
+        return Marks.model_validate(values) if values else None
     return None
 
 

@@ -51,25 +51,25 @@ def bandwidth(client: Client, since: float, *, gpus: bool = False) -> dict[str, 
     messages and `bandwidth`, the `quantiles` of their bytes per second. `transport` names the transport.
     """
     fetched = client.run(Travelling(remote.fetched), since, LEAST_BYTES, on_error="ignore")
-    found = summary({worker: Transfers(*of_worker) for worker, of_worker in fetched.items()})
-    if gpus and found["n_messages"]:
-        found["sentence"] += _FROM_GPUS
-    return {**found, "transport": transport(client, fetched)}
+    result = summary({worker: Transfers(*of_worker) for worker, of_worker in fetched.items()})
+    if gpus and result["n_messages"]:
+        result["sentence"] += _FROM_GPUS
+    return {**result, "transport": transport(client, fetched)}
 
 
-def summary(found: Mapping[str, Transfers]) -> dict[str, Any]:
+def summary(transfers: Mapping[str, Transfers]) -> dict[str, Any]:
     """Return a matrix of workers with the quartiles of bandwidth, and a message about its basis."""
-    workers = sorted(found, key=_by_host_and_port)
-    matrix = [_row(found[worker].large, workers) for worker in workers]
-    large = [speed for fetched in found.values() for _, _, speed in fetched.large]
+    workers = sorted(transfers, key=_by_host_and_port)
+    matrix = [_row(transfers[worker].large, workers) for worker in workers]
+    large = [speed for fetched in transfers.values() for _, _, speed in fetched.large]
     return {
         "workers": workers,
         "quantiles": list(QUANTILES),
         "matrix": matrix,
         "n_messages": len(large),
-        "bytes": sum(size for fetched in found.values() for _, size, _ in fetched.large),
+        "bytes": sum(size for fetched in transfers.values() for _, size, _ in fetched.large),
         "overall": _quantiles(large) if large else None,
-        "sentence": _sentence(matrix, found),
+        "sentence": _sentence(matrix, transfers),
     }
 
 
@@ -84,14 +84,14 @@ def transport(client: Client, workers: Iterable[str]) -> str:
     return f"ucx ({', '.join(lanes)})" if lanes else "ucx (transport not reported)"
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(result: Mapping[str, Any]) -> str:
     """Return the result of `bandwidth` as a table for a terminal, in MiB/s: a row for each receiving worker."""
-    heading = f"Over {found['transport']}. {found['sentence']}"
-    names, matrix = labels(found["workers"]), found["matrix"]
-    if not found["n_messages"]:
+    heading = f"Over {result['transport']}. {result['sentence']}"
+    names, matrix = labels(result["workers"]), result["matrix"]
+    if not result["n_messages"]:
         return heading
     if len(names) > _MOST_IN_TEXT:
-        return f"{heading}\nAll together {speeds(found['overall'])} MiB/s; the matrix is in the report."
+        return f"{heading}\nAll together {speeds(result['overall'])} MiB/s; the matrix is in the report."
     rows = [("MiB/s", *(f"from {name}" for name in names))]
     rows += [
         (f"to {name}", *("–" if cell is None else f"{speeds(cell['bandwidth'])} ({cell['count']})" for cell in row))
@@ -131,18 +131,18 @@ def _quantiles(speeds: Sequence[float]) -> list[float]:
     return [float(value) for value in np.quantile(speeds, QUANTILES)]
 
 
-def _sentence(matrix: Sequence[Sequence[dict[str, Any] | None]], found: Mapping[str, Transfers]) -> str:
-    if len(found) < 2:
+def _sentence(matrix: Sequence[Sequence[dict[str, Any] | None]], transfers: Mapping[str, Transfers]) -> str:
+    if len(transfers) < 2:
         return "There is one worker, which has no partner: take two or more to measure bandwidth."
     counts = [cell["count"] for row in matrix for cell in row if cell is not None]
-    small = sum(each.n_messages for each in found.values()) - sum(counts)
+    small = sum(each.n_messages for each in transfers.values()) - sum(counts)
     if not counts:
         what = f"no message above 1 MB, and {small} smaller ones" if small else "no message at all"
         return f"Between the workers went {what}: take a larger array, or larger blocks, to measure bandwidth."
-    words = [f"{count(sum(counts), 'message')} above 1 MB between {len(found)} workers."]
+    words = [f"{count(sum(counts), 'message')} above 1 MB between {len(transfers)} workers."]
     if min(counts) < _FEW:
         words.append(f"Some pairs had fewer than {_FEW}: their quartiles say little; take a larger array.")
-    if any(each.cut for each in found.values()):
+    if any(each.cut for each in transfers.values()):
         words.append("A worker's log holds the last 1000 messages, and there were more.")
     return " ".join(words)
 

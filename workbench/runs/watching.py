@@ -88,7 +88,7 @@ class Watching:
     ) -> None:
         self.client = _usable(client)
         self.id = folders.new_id(WATCHED)
-        self._given = _parameters(name, source) | ({"tags": _read_tags(tags)} if tags else {})
+        self._parameters = _parameters(name, source) | ({"tags": _read_tags(tags)} if tags else {})
         self._answer: dict[str, Any] = {}
         self._on_batch = on_batch
         self._n_tasks = 0
@@ -127,14 +127,14 @@ class Watching:
     @property
     def name(self) -> str | None:
         """Name of the run."""
-        return self._given.get("name")
+        return self._parameters.get("name")
 
     def stop(self) -> None:
         """Stop recording before the end of the block; all events have arrived when this returns."""
         if self._seconds is not None:
             return
         self._seconds = time.perf_counter() - self._began
-        # A cluster that is gone by now has said all that it will.
+        # The cluster may have ended; then all its events have arrived already.
         with contextlib.suppress(OSError, TimeoutError):
             self._recording.stop()
         self._reporting.close()
@@ -169,15 +169,15 @@ class Watching:
         address = self.client.scheduler.address
         # None if the user made the cluster without this package.
         record = next((each for each in records.read_all() if each.scheduler_address == address), None)
-        # The address is no evidence: behind a tunnel, 127.0.0.1 is another machine.
+        # The address doesn't identify the machine: behind a tunnel, 127.0.0.1 is another one.
         found = ask(self.client)
         now = time.time()
         return store.create(
             Run(
                 id=self.id,
                 workload=WATCHED,
-                parameters=self._given,
-                resolved=self._given,
+                parameters=self._parameters,
+                resolved=self._parameters,
                 status="running",
                 cluster=record.name if record else address,
                 spec=None if record is None else actual_spec(record),
@@ -225,22 +225,22 @@ def _usable(client: Client | Cluster | None) -> Client:
 
     from workbench.clusters.start import client_of
 
-    found = current_client() if client is None else client_of(client)
-    if found is None:
+    usable = current_client() if client is None else client_of(client)
+    if usable is None:
         raise BadInputError(
             "There is no Dask client, so computations run in threads of this process, where nothing can be watched. "
             "Make one first: client = workbench.connect('calm-otter'), or distributed.Client()."
         )
-    if not isinstance(found, Client):
+    if not isinstance(usable, Client):
         raise BadInputError(
-            f"{quoted(found)} is not a Dask client. Give one, such as workbench.connect('calm-otter') or "
+            f"{quoted(usable)} is not a Dask client. Give one, such as workbench.connect('calm-otter') or "
             "distributed.Client()."
         )
-    if found.asynchronous:
+    if usable.asynchronous:
         raise BadInputError("The client is asynchronous, which can't be watched. Make one without asynchronous=True.")
-    if found.status != "running":
-        raise BadInputError(f"The client is {found.status}, so there is nothing to watch. Make a new one.")
-    return found
+    if usable.status != "running":
+        raise BadInputError(f"The client is {usable.status}, so there is nothing to watch. Make a new one.")
+    return usable
 
 
 def _parameters(name: str | None, source: str | None) -> dict[str, Any]:

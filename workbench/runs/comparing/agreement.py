@@ -58,41 +58,41 @@ def agreement(answers: Sequence[Answer]) -> Agreement:
     If they worked on the same numbers, the answers must be the same up to rounding. If not (other blocks make other
     random numbers, and so does a GPU's generator), each must have passed its own check, and `how` says so.
     """
-    given = [answer for answer in answers if answer.result is not None]
+    answered = [answer for answer in answers if answer.result is not None]
     silent = list(dict.fromkeys(answer.who for answer in answers if answer.result is None))
-    kept_none = f"{listed(silent)} kept no answer, so there is none to compare." if silent else ""
-    if len(given) < 2:
-        return Agreement(None, kept_none or "There are not two answers to compare.")
-    found = _among(given)
-    return found._replace(how=f"{found.how} {kept_none}".rstrip())
+    silent_message = f"{listed(silent)} kept no answer, so there is none to compare." if silent else ""
+    if len(answered) < 2:
+        return Agreement(None, silent_message or "There are not two answers to compare.")
+    result = _among(answered)
+    return result._replace(how=f"{result.how} {silent_message}".rstrip())
 
 
-def _among(given: Sequence[Answer]) -> Agreement:
-    failed = list(dict.fromkeys(answer.who for answer in given if answer.passed is False))
+def _among(answers: Sequence[Answer]) -> Agreement:
+    failed = list(dict.fromkeys(answer.who for answer in answers if answer.passed is False))
     if failed:
         return Agreement(False, f"The check of {listed(failed)} failed.")
     first: dict[str, Answer] = {}
     perhaps = ""
-    for answer in given:
+    for answer in answers:
         other = first.setdefault(answer.data, answer)
-        where = _apart(other, answer)
-        if where is not None and _apart(other, answer, _cancelled(other, answer)) is None:
+        where = _find_difference(other, answer)
+        if where is not None and _find_difference(other, answer, _cancelled(other, answer)) is None:
             who = " and ".join(dict.fromkeys((other.who, answer.who)))
             perhaps = f"Whether the answers of {who} differ by more than rounding is undecided: {where}. {_DECLARE}"
         elif where is not None:
             if other.who == answer.who:
                 return Agreement(False, f"The answers of {answer.who} differ from run to run: {where}.")
             return Agreement(False, f"The answers of {other.who} and {answer.who} differ: {where}.")
-    return Agreement(None, perhaps) if perhaps else _between_groups(list(first.values()), given)
+    return Agreement(None, perhaps) if perhaps else _between_groups(list(first.values()), answers)
 
 
-def _between_groups(groups: Sequence[Answer], given: Sequence[Answer]) -> Agreement:
-    if all(_apart(groups[0], other) is None for other in groups[1:]):
-        exactly = all(_alone(answer) == _alone(given[0]) for answer in given)
-        surely = len({bool((answer.result or {}).get("certificate")) for answer in given}) > 1
+def _between_groups(groups: Sequence[Answer], answers: Sequence[Answer]) -> Agreement:
+    if all(_find_difference(groups[0], other) is None for other in groups[1:]):
+        exactly = all(_alone(answer) == _alone(answers[0]) for answer in answers)
+        surely = len({bool((answer.result or {}).get("certificate")) for answer in answers}) > 1
         how = "" if exactly else " as far as their certificates reach" if surely else " up to rounding"
         return Agreement(True, f"All answers are the same{how}.")
-    if any(answer.passed is None for answer in given):
+    if any(answer.passed is None for answer in answers):
         return Agreement(None, "Rows worked on different numbers, and not every answer was checked.")
     return Agreement(
         True,
@@ -101,7 +101,7 @@ def _between_groups(groups: Sequence[Answer], given: Sequence[Answer]) -> Agreem
     )
 
 
-def _apart(one: Answer, other: Answer, rounding: float = 0.0) -> str | None:
+def _find_difference(one: Answer, other: Answer, rounding: float = 0.0) -> str | None:
     """Return where two answers differ; if only one has a certificate, by more than that allows."""
     accuracies = [found for each in (one, other) if (found := most_off(each.result or {})) is not None]
     slack = accuracies[0] if len(accuracies) == 1 else 0.0
@@ -142,8 +142,8 @@ def difference(
         return _difference_of_lists(one, other, dtype, name, slack, rounding)
     if _is_number(one) and _is_number(other):
         bound = max(rounding, _SUM * _eps(dtype) * max(abs(one), abs(other)))
-        return None if _close(one, other, bound) else _said(name, one, other)
-    return None if one == other else _said(name, one, other)
+        return None if _close(one, other, bound) else _message(name, one, other)
+    return None if one == other else _message(name, one, other)
 
 
 def _difference_of_lists(
@@ -159,7 +159,7 @@ def _difference_of_lists(
     bound = max(bound, rounding)
     for index, (left, right) in enumerate(zip(one, other, strict=True)):
         if not _close(left, right, bound):
-            return _said(f"{name}, number {index + 1},", left, right)
+            return _message(f"{name}, number {index + 1},", left, right)
     return None
 
 
@@ -174,11 +174,11 @@ def _close(one: float, other: float, bound: float) -> bool:
     return one == other or (math.isfinite(one) and math.isfinite(other) and abs(one - other) <= bound)
 
 
-def _said(name: str, one: Any, other: Any) -> str:
-    return f"{name} is {_shown(one)} here and {_shown(other)} there"
+def _message(name: str, one: Any, other: Any) -> str:
+    return f"{name} is {_text(one)} here and {_text(other)} there"
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return f"{value:.12g}" if isinstance(value, float) else f"{quoted(value)}"
 
 

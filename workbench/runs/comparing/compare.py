@@ -75,16 +75,16 @@ class _RowRequest(NamedTuple):
     settings: dict[str, Any]
 
 
-def read_request(given: Mapping[str, Any]) -> Request:
+def read_request(options: Mapping[str, Any]) -> Request:
     """Return a request from the user's input; numbers may be text. Raises BadInputError with a one-line message."""
-    unknown = [name for name in given if name not in Request.model_fields]
+    unknown = [name for name in options if name not in Request.model_fields]
     if unknown:
         raise BadInputError(
             f"A comparison has no option {quoted(unknown[0])}. Choose among: {', '.join(Request.model_fields)}. Those "
             "of the workload go into parameters, such as parameters={'size': '1GiB'}."
         )
     try:
-        request = Request.model_validate({key: value for key, value in given.items() if value is not None})
+        request = Request.model_validate({key: value for key, value in options.items() if value is not None})
     except ValidationError as err:
         problem = err.errors()[0]
         name = str(problem["loc"][0])
@@ -94,7 +94,7 @@ def read_request(given: Mapping[str, Any]) -> Request:
             "on": "lines such as 'cpu --workers 2'",
             "sweep": "values for each name, such as {'chunks': [1000, 2000]}",
         }.get(name, problem["msg"])
-        raise BadInputError(f"{name} is {quoted(given.get(name))}. Give {allowed}.") from err
+        raise BadInputError(f"{name} is {quoted(options.get(name))}. Give {allowed}.") from err
     if not request.on:
         raise BadInputError("on is empty. Give lines such as 'cpu --workers 2', one for each architecture.")
     empty = [name for name, values in request.sweep.items() if not values]
@@ -233,7 +233,7 @@ def _row_requests(request: Request, chosen: Template) -> tuple[list[_RowRequest]
         chosen_options = {options[name]: value for name, value in swept.items() if name in options}
         if line.cluster is not None and chosen_options:
             raise BadInputError(f"{next(iter(options))} can't be swept on {line.cluster}, which runs already.")
-        line, still = _held_still(line.having(**chosen_options), chosen_options)
+        line, still = _fix_other_option(line.having(**chosen_options), chosen_options)
         notes += still
         settings = {name.removeprefix(SETTING): value for name, value in swept.items() if name.startswith(SETTING)}
         parameters = {
@@ -252,7 +252,7 @@ def _row_requests(request: Request, chosen: Template) -> tuple[list[_RowRequest]
     return unique, tuple(dict.fromkeys(notes))
 
 
-def _held_still(line: Line, swept: Mapping[str, Any]) -> tuple[Line, list[str]]:
+def _fix_other_option(line: Line, swept: Mapping[str, Any]) -> tuple[Line, list[str]]:
     if not swept or line.profile is None:
         return line, []
     try:
@@ -260,9 +260,9 @@ def _held_still(line: Line, swept: Mapping[str, Any]) -> tuple[Line, list[str]]:
     except MissingError:
         # It becomes a row with the reason.
         return line, []
-    for option, (other, said) in _OTHER.items():
+    for option, (other, flag) in _OTHER.items():
         if option in swept and other not in choices and chosen.divides_cores:
-            why = f"{said} in every row: the plan would else divide the cores differently in each."
+            why = f"{flag} in every row: the plan would else divide the cores differently in each."
             return line.having(**{other: 1}), [why]
     return line, []
 
@@ -278,14 +278,14 @@ def _specs(
     Only one cluster computes at a time, so each gets all the memory that is left.
     """
     free = budget(inventory, there)
-    had = {"promised": free.promised, "held": free.held}
-    specs = [_spec(line, inventory, chosen, **had) for line in lines]
+    in_use = {"promised": free.promised, "held": free.held}
+    specs = [_spec(line, inventory, chosen, **in_use) for line in lines]
     new = [spec for line, spec in zip(lines, specs, strict=True) if line.cluster is None and not isinstance(spec, str)]
     if not new:
         return specs, "side by side", ("All clusters run already; only one computes at a time.",)
     why_not = _not_at_once([spec for spec in new if not spec.elsewhere])
-    # If clusters start one after another, the last starts long after this plan. Memory that other programs take until
-    # then must not prevent it.
+    # If clusters start one after another, the last starts long after this plan, and other programs may have taken
+    # some memory by then.
     memory = free.left if why_not is None else free.left - free.left // 10
     specs = [_with_memory(line, spec, inventory, memory) for line, spec in zip(lines, specs, strict=True)]
     if why_not is None:
@@ -298,13 +298,13 @@ def _specs(
     return specs, "one after another", (why,)
 
 
-def _spec(line: Line, inventory: Inventory, chosen: Template, **had: int) -> ClusterSpec | str:
+def _spec(line: Line, inventory: Inventory, chosen: Template, **in_use: int) -> ClusterSpec | str:
     """Return the spec of a cluster that has all the memory, or why it is unavailable."""
     if line.cluster is not None:
         record = records.read(line.cluster)
         return refusal(record, chosen) or actual_spec(record)
     try:
-        spec = seen(_planned(line, inventory, **had))
+        spec = seen(_planned(line, inventory, **in_use))
         if not spec.is_known:
             takes = "threads_per_worker" in profile(spec.profile).choices(inventory).model_fields
             first = "Add --threads and --memory, or start" if takes else "Start"
@@ -353,7 +353,7 @@ def _rows(
     inventory: Inventory,
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """Make the rows, with parameters resolved once for all of them, and notes on those."""
-    had = [spec for spec in specs.values() if isinstance(spec, ClusterSpec)]
+    available = [spec for spec in specs.values() if isinstance(spec, ClusterSpec)]
     rows, notes, texts, resolved_by = [], [], [], []
     for requested in requests:
         spec = specs[str(requested.line)]
@@ -373,19 +373,19 @@ def _rows(
         if isinstance(spec, str):
             rows.append(Row(**common, reason=spec))
             continue
-        pinned, chosen_notes = _pinned(chosen, requested.parameters, had)
+        pinned, chosen_notes = _pinned(chosen, requested.parameters, available)
         checked = chosen.validate(pinned, **size_of(spec))
         notes += chosen_notes
-        had_as = {"spec": spec, "parameters": pinned, "resolved": dict(checked.resolved)}
+        fields = {"spec": spec, "parameters": pinned, "resolved": dict(checked.resolved)}
         if spec.alone:
             reason = _not_alone(chosen, checked.resolved, spec, inventory) or lacking(chosen, checked, spec)
-            rows.append(Row(**common, **had_as, cluster=spec.profile, reason=reason))
+            rows.append(Row(**common, **fields, cluster=spec.profile, reason=reason))
             if reason is None:
                 notes.append(_ALONE.format(name=spec.profile, library="CuPy" if spec.devices else "NumPy"))
                 resolved_by.append(checked.resolved)
             continue
         if (lacks := lacking(chosen, checked, spec, requested.line.cluster)) is not None:
-            rows.append(Row(**common, **had_as, cluster=requested.line.cluster, reason=lacks))
+            rows.append(Row(**common, **fields, cluster=requested.line.cluster, reason=lacks))
             continue
         judged = verdict(chosen, pinned, chosen.needs(checked), spec)
         if judged.name == "won't fit":
@@ -393,11 +393,11 @@ def _rows(
         if (text := machines.text(chosen, checked, size_of(spec))) is not None:
             texts.append(text.compare())
         resolved_by.append(checked.resolved)
-        rows.append(Row(**common, **had_as, cluster=requested.line.cluster))
-    if not had:
+        rows.append(Row(**common, **fields, cluster=requested.line.cluster))
+    if not available:
         chosen.validate(requests[0].parameters, memory=2**30)
     same = len({repr(_numbers_of(each)) for each in resolved_by}) <= 1
-    if same and len(had) > 1 and notes:
+    if same and len(available) > 1 and notes:
         notes.insert(0, "Shape and blocks were chosen once for all rows, so that all work on the same numbers.")
     if not same:
         notes.append("Not all rows work on the same numbers, since a swept parameter changes them.")

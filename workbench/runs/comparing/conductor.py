@@ -215,8 +215,8 @@ async def _measure(book: Book, round_: int, rows: Sequence[int]) -> None:
     await _compute(book, rows, now, lambda row, run: {"samples": (*row.samples, sample_of(run, round_))})
 
 
-async def _compute(book: Book, rows: Sequence[int], now: str, kept: Callable[[Row, Run], dict[str, Any]]) -> None:
-    """Run each row once and save the fields from `kept`; a row that fails isn't measured any more."""
+async def _compute(book: Book, rows: Sequence[int], now: str, fields_of: Callable[[Row, Run], dict[str, Any]]) -> None:
+    """Run each row once and save the fields from `fields_of`; a row that fails isn't measured any more."""
     for index in rows:
         row = book.comparison.rows[index]
         if row.reason is not None:
@@ -224,7 +224,7 @@ async def _compute(book: Book, rows: Sequence[int], now: str, kept: Callable[[Ro
         book.note(now=f"{now} {row.title}")
         run = await _run(book, index)
         if run is not None:
-            book.note_row(index, done=1, versions=run.versions, **kept(book.comparison.rows[index], run))
+            book.note_row(index, done=1, versions=run.versions, **fields_of(book.comparison.rows[index], run))
             if run.status != "done":
                 book.note_row(index, reason=run.error or f"Its run {run.id} is {run.status}.")
 

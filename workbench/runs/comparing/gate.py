@@ -1,4 +1,4 @@
-"""A gate for CI, which fails rows that surely exceed the first one's time or memory by more than a limit."""
+"""Gate for CI: fails rows that surely exceed the first row's time or memory by a limit."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Judged(NamedTuple):
     """Judgment of one row against the first."""
 
     outcome: Outcome
-    """'failed' if one of the two has failed runs or is unavailable, 'too few' if its runs don't report enough."""
+    """'failed' if one of the two rows has failed runs or is unavailable, 'too few' if too few runs report a value."""
     sentence: str
 
 
 def read_limit(text: str) -> float:
     """Convert a limit of growth to a fraction: '10%' to 0.1. Raises BadInputError."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if match is None:
         raise BadInputError(f"The limit is {quoted(text)}. Give a percentage such as 10%.")
-    return float(found[1]) / 100
+    return float(match[1]) / 100
 
 
 def check(rows: Sequence[Row], repeats: int = FEWEST_REPEATS) -> None:
-    """Raise BadInputError if no row could be judged by any result: there is only one row, or too few repeats."""
+    """Raise BadInputError if no row can be judged: there is only one, or too few repeats."""
     if len(rows) == 1:
         raise BadInputError(
             f"There is one row only, {rows[0].label}, and nothing to compare it with. Add --on or --sweep, or give "
@@ -65,19 +65,19 @@ def _judged(first: Row, other: Row, what: What, limit: float, *, paired: bool) -
     for row, values in ((other, two), (first, one)):
         if len(values) < FEWEST_REPEATS:
             return _not_judged(row, other.label, what, len(values))
-    found = compared(two, one, paired=paired)
-    assert found.low is not None
-    assert found.high is not None
-    shown = formats.duration if what == "time" else formats.size
-    middle = [shown(statistics.median(values.values())) for values in (one, two)]
+    ratio = compared(two, one, paired=paired)
+    assert ratio.low is not None
+    assert ratio.high is not None
+    text_of = formats.duration if what == "time" else formats.size
+    middle = [text_of(statistics.median(values.values())) for values in (one, two)]
     outcome: Outcome = "undecided"
-    verdict = f"undecided at the limit of {1 + limit:.3g} times: {advice(more_repeats(found, 1 + limit))}"
-    if found.low > 1 + limit or found.high <= 1 + limit:
-        outcome = "over" if found.low > 1 + limit else "within"
+    verdict = f"undecided at the limit of {1 + limit:.3g} times: {advice(more_repeats(ratio, 1 + limit))}"
+    if ratio.low > 1 + limit or ratio.high <= 1 + limit:
+        outcome = "over" if ratio.low > 1 + limit else "within"
         verdict = f"{outcome} the limit of {1 + limit:.3g} times"
     return Judged(
         outcome,
-        f"{other.label}: {what} {found.ratio:.3g} times that of {first.label} ({found.low:.3g} to {found.high:.3g} at "
+        f"{other.label}: {what} {ratio.ratio:.3g} times that of {first.label} ({ratio.low:.3g} to {ratio.high:.3g} at "
         f"{100 * CONFIDENCE:.0f} %; {middle[0]} and {middle[1]}), {verdict}.",
     )
 
@@ -100,12 +100,12 @@ def _not_judged(row: Row, label: str, what: What, count: int) -> Judged:
 
 def _peaks(row: Row) -> dict[int, float]:
     """Return the peak memory of a worker by round, for the runs that report it."""
-    found = {}
+    peaks = {}
     for sample in row.samples:
         try:
             diagnosis = store.get(sample.run).diagnosis if sample.status == "done" else None
         except NotFoundError:
             diagnosis = None
         if diagnosis is not None and diagnosis.peak is not None:
-            found[sample.round] = float(diagnosis.peak.bytes)
-    return found
+            peaks[sample.round] = float(diagnosis.peak.bytes)
+    return peaks

@@ -10,7 +10,7 @@ from workbench import formats
 from workbench.markup import joined, paragraph, tag
 from workbench.runs.comparing.table import RowSummary, Summary, Times, judged_text, remarks, tables
 
-# JupyterLab's colors, with ones for pages without them.
+# JupyterLab's colors, with fallbacks for other pages.
 _BAR = "height: 8px; border-radius: 2px; background: var(--jp-brand-color1, #2176b5)"
 _TRACK = "position: relative; margin: 2px 0 6px; border-radius: 2px; background: var(--jp-layout-color3, #8883)"
 _LINE = "var(--jp-ui-font-color1, currentcolor)"
@@ -59,13 +59,13 @@ def _whisker(seconds: Times, longest: float) -> Markup:
 def summary_html(summary: Summary) -> Markup:
     """Return verdict, bars, tables and remarks."""
     # The first table has no title.
-    shown = ((tag("h3", title) if title else "") + _table(*found) for title, found in tables(summary).items())
+    parts = ((tag("h3", title) if title else "") + _table(*found) for title, found in tables(summary).items())
     notes = [tag("li", each) for each in remarks(summary)]
     return tag(
         "div",
         paragraph(summary.verdict, "wb-Verdict"),
         bars_html(summary),
-        *shown,
+        *parts,
         tag("ul", *notes, style="margin: 8px 0; padding-left: 18px; list-style: disc") if notes else "",
     )
 

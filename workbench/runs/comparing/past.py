@@ -53,7 +53,7 @@ def compare_runs(names: Sequence[str]) -> Comparison:
 
 
 def _group(text: str) -> tuple[str, Sequence[Run]]:
-    """Return a run under its id, or the runs of a name: those that are done, or if there are none, all that ended."""
+    """Return one run and its id, or a name and its runs: the done ones, else all that ended."""
     run = store.find(text)
     if run.title != text:
         return run.id, [run]
@@ -62,7 +62,7 @@ def _group(text: str) -> tuple[str, Sequence[Run]]:
 
 
 def _row(name: str, runs: Sequence[Run], others: Sequence[Run]) -> Row:
-    """Return a row of runs, with the fields of the newest one, which is the first, and the oldest sample first."""
+    """Return a row with the fields of the newest run, which is the first; its samples start with the oldest."""
     run = runs[0]
     label = _label(run, others) if name == run.id else name
     return Row(

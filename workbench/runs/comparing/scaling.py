@@ -44,12 +44,12 @@ def scalings(comparison: Comparison) -> tuple[Scaling, ...]:
     curves: dict[str, list[Row]] = {}
     for row in comparison.rows:
         if row.seconds and row.spec is not None:
-            curves.setdefault(_apart_from(row, swept), []).append(row)
+            curves.setdefault(_fixed_part(row, swept), []).append(row)
     found = (_scaling(what, rows) for what, rows in curves.items())
     return tuple(each for each in found if each is not None)
 
 
-def _apart_from(row: Row, swept: Sequence[str]) -> str:
+def _fixed_part(row: Row, swept: Sequence[str]) -> str:
     """Describe what is fixed on a curve."""
     line = read_line(row.on)
     rest = {name: value for name, value in line.choices.items() if name not in {SWEPT_OPTIONS[each] for each in swept}}
@@ -65,9 +65,9 @@ def _scaling(what: str, rows: Sequence[Row]) -> Scaling | None:
     fewest, alone = measured[0]
     points = []
     for cores, row in measured:
-        found, ideal = compared(row.times, alone.times, paired=True), cores / fewest
-        efficiency = 1.0 if row is alone else 1 / (found.ratio * ideal)
-        ends = (found.low, found.high) if row is not alone else (None, None)
+        ratio, ideal = compared(row.times, alone.times, paired=True), cores / fewest
+        efficiency = 1.0 if row is alone else 1 / (ratio.ratio * ideal)
+        ends = (ratio.low, ratio.high) if row is not alone else (None, None)
         low, high = (None if each is None else 1 / (each * ideal) for each in reversed(ends))
         speedup, middle = efficiency * ideal, spread(row.seconds).median
         points.append(Point(cores=cores, seconds=middle, speedup=speedup, efficiency=efficiency, low=low, high=high))
@@ -76,8 +76,8 @@ def _scaling(what: str, rows: Sequence[Row]) -> Scaling | None:
 
 def efficiency_text(point: Point) -> str:
     """Return the efficiency with its interval: '83 % (79 to 86)'."""
-    shown = f"{100 * point.efficiency:.0f} %"
+    percent = f"{100 * point.efficiency:.0f} %"
     if point.low is None or point.high is None:
-        return shown
+        return percent
     low, high = f"{100 * point.low:.0f}", f"{100 * point.high:.0f}"
-    return shown if low == high else f"{shown} ({low} to {high})"
+    return percent if low == high else f"{percent} ({low} to {high})"

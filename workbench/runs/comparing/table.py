@@ -29,7 +29,7 @@ _BUSY = 2.0
 """Ratio of an interval's ends above which the machine's other load, not the hardware, explains the times."""
 
 
-_APART = 0.02
+_NOTABLE = 0.02
 """Relative difference of a ratio from that of the medians above which a remark explains it."""
 
 
@@ -213,8 +213,8 @@ def cells(summary: Summary) -> tuple[list[str], list[list[str]]]:
         ]
         for row in summary.rows
     ]
-    kept = [i for i in range(len(header)) if i in (0, 1, len(header) - 1) or any(row[i] for row in body)]
-    return [header[i] for i in kept], [[row[i] for i in kept] for row in body]
+    columns = [i for i in range(len(header)) if i in (0, 1, len(header) - 1) or any(row[i] for row in body)]
+    return [header[i] for i in columns], [[row[i] for i in columns] for row in body]
 
 
 def remarks(summary: Summary) -> tuple[str, ...]:
@@ -223,8 +223,8 @@ def remarks(summary: Summary) -> tuple[str, ...]:
     several = sum(row.seconds is not None for row in summary.rows) > 1
     agreed = summary.agreement if several or summary.agree is not None else None
     first = next((row.seconds.median for row in summary.rows if row.seconds), 1.0)
-    apart = any(r.seconds and r.ratio and abs(r.ratio * first / r.seconds.median - 1) > _APART for r in summary.rows)
-    how = "A ratio is the geometric mean over the rounds, which isn't that of the medians." if apart else None
+    differ = any(r.seconds and r.ratio and abs(r.ratio * first / r.seconds.median - 1) > _NOTABLE for r in summary.rows)
+    how = "A ratio is the geometric mean over the rounds, which isn't that of the medians." if differ else None
     found = (summary.error, agreed, how, *ended, *summary.notes)
     return tuple(" ".join(each.split()) for each in found if each)
 
@@ -270,8 +270,8 @@ def _undecided(pairs: Sequence[tuple[RowSummary, RowSummary, Ratio]], *, named: 
     if not pairs:
         return []
     open_ = ", ".join(dict.fromkeys(f"{a.title} against {b.title}" for a, b, _ in pairs))
-    wanted = [more_repeats(found) for *_, found in pairs]
-    more = None if None in wanted else max(each for each in wanted if each is not None)
+    numbers = [more_repeats(found) for *_, found in pairs]
+    more = None if None in numbers else max(each for each in numbers if each is not None)
     busy = any(found.low and found.high and found.high > _BUSY * found.low for *_, found in pairs)
     return [f"Undecided: {f'{open_}; ' if named else ''}{statistics.advice(more, busy=busy)}."]
 
@@ -337,7 +337,7 @@ def _row(row: Row, first: Row | None, *, in_rounds: bool) -> RowSummary:
         compared(row.times, first.times, paired=in_rounds) if seconds and first and alike and row is not first else None
     )
     n_bytes = [sample.bytes for sample in row.samples if sample.bytes and sample.seconds]
-    # A row without GPUs may run on a machine whose GPUs others use.
+    # A row without GPUs may run on a machine whose GPUs other programs use.
     has_gpus = row.spec is not None and bool(row.spec.devices)
     energies = [sample.energy for sample in row.samples if sample.energy is not None and has_gpus]
     rounds = tuple(each.round for each in row.samples if each.seconds is not None) if in_rounds else ()
@@ -416,7 +416,7 @@ def _answers(comparison: Comparison) -> list[Answer]:
 def _as_done(row: Row) -> dict[str, Any]:
     """Return a row's parameters; if Dask's method is approximate, a row without Dask has another method."""
     if row.workload == WATCHED:
-        # Its name, tags and text don't describe its input.
+        # The name, tags and source of a watched run don't describe its input.
         return {}
     near = row.resolved.get("method") == "dask" and row.resolved.get("k") is not None
     return row.resolved | ({"method": row.spec.profile} if near and row.spec and row.spec.alone else {})

@@ -74,15 +74,15 @@ def diagnose(run: Run, events: Batch) -> Diagnosis | None:
     facts = Facts(run, events, shares, threads, ended - began)
     found, peak = suggestions(facts), _peak(everything, began)
     tight = _tight(peak, found)
-    said = _sentence(facts, found)
+    summary = _sentence(facts, found)
     if tight:
-        said = f"{tight}{said.replace('Nothing avoidable was', 'Of the time nothing avoidable was')}"
+        summary = f"{tight}{summary.replace('Nothing avoidable was', 'Of the time nothing avoidable was')}"
     return Diagnosis(
         seconds=ended - began,
         threads=facts.n_threads,
         workers=len(threads),
         shares=shares,
-        sentence=said + _others(everything, began, ended),
+        sentence=summary + _others(everything, began, ended),
         suggestions=found,
         peak=peak,
     )
@@ -99,10 +99,10 @@ def _peak(events: Batch, began: float) -> Peak | None:
     rows = np.flatnonzero(mine & (tasks.kind == KINDS.index("compute")))
     if not len(rows):
         return None
-    # Of several at once, the latest to start; between two, the earlier one; before the first, the first.
-    begun = rows[tasks.start[rows] <= most.time]
-    going = begun[tasks.stop[begun] >= most.time]
-    of = next((found for found in (going, begun) if len(found)), rows[:1])
+    # If several tasks ran then, take the one that started last; if none ran, the previous one, or else the first.
+    started = rows[tasks.start[rows] <= most.time]
+    going = started[tasks.stop[started] >= most.time]
+    of = next((candidates for candidates in (going, started) if len(candidates)), rows[:1])
     last = of[np.argmax(tasks.start[of])]
     return Peak(worker=most.name, task=tasks.name[int(last)], bytes=most.memory, limit=most.memory_limit)
 
@@ -127,15 +127,15 @@ def _started_again(events: Batch) -> Batch:
     stops = np.zeros(len(tasks.worker.values))
     np.maximum.at(stops, tasks.worker.codes, tasks.stop)
     stopped = dict(zip(tasks.worker.values, stops.tolist(), strict=True))
-    seen: dict[str, tuple[float, float]] = {}
+    spans: dict[str, tuple[float, float]] = {}
     for each in events.samples:
-        began, ended = seen.get(each.name, (each.time, each.time))
-        seen[each.name] = min(began, each.time), max(ended, each.time, stopped.get(each.worker, 0.0))
+        began, ended = spans.get(each.name, (each.time, each.time))
+        spans[each.name] = min(began, each.time), max(ended, each.time, stopped.get(each.worker, 0.0))
     places: dict[str, str] = {}
-    gone: dict[str, float] = {}
-    for name, (began, ended) in sorted(seen.items(), key=lambda item: item[1]):
-        place = next((place for place, left in gone.items() if left < began), name)
-        places[name], gone[place] = place, ended
+    ended_at: dict[str, float] = {}
+    for name, (began, ended) in sorted(spans.items(), key=lambda item: item[1]):
+        place = next((place for place, end in ended_at.items() if end < began), name)
+        places[name], ended_at[place] = place, ended
     first: dict[str, str] = {}
     now = {each.worker: first.setdefault(places[each.name], each.worker) for each in events.samples}
     if len(first) == len(now):
@@ -176,11 +176,11 @@ def _moments(run: Run, events: Batch) -> tuple[float, float]:
 def _threads(run: Run, events: Batch) -> dict[str, int]:
     """Count the threads of each worker, including workers without tasks."""
     threads: dict[str, int] = {}
-    for worker, code in zip(events.tasks.worker.values, range(len(events.tasks.worker.values)), strict=True):
+    for code, worker in enumerate(events.tasks.worker.values):
         rows = events.tasks.worker.codes == code
         if worker and rows.any():
-            seen = len(set(events.tasks.thread[rows].tolist()))
-            threads[worker] = (run.spec and run.spec.threads_per_worker) or seen
+            n_seen = len(set(events.tasks.thread[rows].tolist()))
+            threads[worker] = (run.spec and run.spec.threads_per_worker) or n_seen
     threads |= {sample.worker: sample.n_threads for sample in events.samples if sample.n_threads}
     return threads
 

@@ -138,7 +138,7 @@ def short_tasks(facts: Facts) -> Found | None:
         return None
     change = "do more in each task: larger blocks or partitions, or several calls in one delayed function"
     if blocks is not None:
-        larger = min(_GOOD_BLOCK, blocks.bytes * blocks.number / (_BLOCKS_PER_THREAD * facts.n_threads), _held(facts))
+        larger = min(_GOOD_BLOCK, blocks.bytes * blocks.number / (_BLOCKS_PER_THREAD * facts.n_threads), _room(facts))
         if blocks.bytes > _SMALL_BLOCK or larger < 2 * blocks.bytes:
             return None
         fewer = formats.count(max(1, round(n_tasks * blocks.bytes / larger)))
@@ -155,8 +155,8 @@ def short_tasks(facts: Facts) -> Found | None:
     )
 
 
-def _held(facts: Facts) -> float:
-    """Return the size of the largest block of which a worker's memory has room for eight in each thread."""
+def _room(facts: Facts) -> float:
+    """Return the largest size of blocks with which a worker's memory has room for eight in each thread."""
     spec = facts.run.spec
     return math.inf if spec is None or not spec.is_known else spec.worker_memory / spec.worker_threads / 8
 
@@ -177,20 +177,20 @@ def huge_block(facts: Facts) -> Found | None:
 
 def spilling(facts: Facts) -> Found | None:
     """Find blocks that were moved to the disk and back, because they didn't fit in memory."""
-    share, held = facts.shares["spilling"], _spilled(facts)
-    if share < WORTH_WHILE or not held:
+    share, n_bytes = facts.shares["spilling"], _spilled(facts)
+    if share < WORTH_WHILE or not n_bytes:
         return None
     spec = facts.run.spec
     more = "more memory for each worker, or fewer threads in it"
     if spec is not None and spec.memory_limit is not None:
         # Above 60 % of its limit a worker moves blocks to the disk (distributed.worker.memory.target).
-        wanted = spec.memory_limit + held / 0.6 / max(1, len(facts.threads))
+        limit = spec.memory_limit + n_bytes / 0.6 / max(1, len(facts.threads))
         more = (
-            f"workers of {formats.size(wanted)} instead of {formats.size(spec.memory_limit)} would keep them in memory"
+            f"workers of {formats.size(limit)} instead of {formats.size(spec.memory_limit)} would keep them in memory"
         )
     return Found(
         share=share,
-        found=f"blocks that did not fit in memory went to the disk, {formats.size(held)} at once, "
+        found=f"blocks that did not fit in memory went to the disk, {formats.size(n_bytes)} at once, "
         f"which took {percent(share)} of the workers' time",
         change=more
         + (", and compute=true makes them again instead" if facts.run.resolved.get("compute") is False else ""),
@@ -198,7 +198,7 @@ def spilling(facts: Facts) -> Found | None:
 
 
 def _spilled(facts: Facts) -> int:
-    """Return the sum of each worker's most bytes on disk."""
+    """Return the sum of the workers' largest numbers of bytes on disk."""
     most: dict[str, int] = {}
     for sample in facts.events.samples:
         most[sample.worker] = max(most.get(sample.worker, 0), sample.spilled)
@@ -253,7 +253,7 @@ def slow_worker(facts: Facts) -> Found | None:
 
 
 def _slowest(facts: Facts) -> tuple[int, float, float] | None:
-    """Return the slowest worker, and the time of its tasks that others have too, by its medians and by the others'."""
+    """Return the slowest worker, and the time of the tasks it shares with others: by its medians, and by theirs."""
     done = facts.computed
     if len(facts.threads) < 2 or not len(done.name):
         return None
@@ -266,7 +266,7 @@ def _slowest(facts: Facts) -> tuple[int, float, float] | None:
             int(worker): (int((workers == worker).sum()), float(np.median(seconds[workers == worker])))
             for worker in np.unique(workers)
         }
-        medians = {worker: found for worker, found in medians.items() if found[0] >= _SAME_TASKS}
+        medians = {worker: counted for worker, counted in medians.items() if counted[0] >= _SAME_TASKS}
         for worker, (count, median) in medians.items():
             rest = [other for at, (_, other) in medians.items() if at != worker]
             if rest:

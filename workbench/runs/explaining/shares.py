@@ -4,9 +4,8 @@ Each moment of each thread counts once. A thread that doesn't compute waits, and
 the worker moves blocks from or to the disk, or fetches them from other workers. Without such activity, a short wait is
 the hand-over of the next task, and in a long one the thread was idle, as long as others worked. If no thread of the
 cluster is active, all wait for the scheduler, or for a worker that is slow to start. Before the first task of the run,
-all wait for its graph. A worker that arrived during the
-run, from a queue or after a slow start, counts as arriving until then. The time of a worker that was asked to leave,
-for example by adaptive scaling, doesn't count until another worker replaces it.
+all wait for its graph. A worker that arrived during the run, from a queue or after a slow start, counts as arriving
+until then. The time of a retired worker, for example by adaptive scaling, doesn't count until another replaces it.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ def shares_of(events: Batch, began: float, ended: float, threads: Mapping[str, i
     for worker, n_threads in threads.items():
         mine = np.flatnonzero(tasks.worker.codes == of_worker.get(worker, -1))
         sampled = samples.get(worker, [])
-        came = min([sampled[0].time if sampled else began, *tasks.start[mine], ended])
-        came = began if came - began < _AT_ONCE else came
-        spent["arriving"] += n_threads * (came - began)
-        moments = (came, max(first, came), max(last, came), ended)
+        arrived = min([sampled[0].time if sampled else began, *tasks.start[mine], ended])
+        arrived = began if arrived - began < _AT_ONCE else arrived
+        spent["arriving"] += n_threads * (arrived - began)
+        moments = (arrived, max(first, arrived), max(last, arrived), ended)
         found = _of_worker(tasks, mine, n_threads, moments, patience, somewhere, _absent(sampled, ended))
         for name, seconds in found.items():
             spent[name] += seconds
@@ -75,11 +74,11 @@ def _samples(events: Batch) -> dict[str, list[WorkerSample]]:
 
 
 def _absent(samples: Sequence[WorkerSample], ended: float) -> Interval:
-    """Return the intervals in which a worker was absent, having been asked to leave: its samples have no threads."""
+    """Return the intervals in which a worker was absent after it was retired: its samples have no threads."""
     ends = [*(sample.time for sample in samples[1:]), ended]
     known = any(sample.n_threads for sample in samples)
-    left = [(sample.time, end) for sample, end in zip(samples, ends, strict=False) if known and not sample.n_threads]
-    start, stop = np.array(left).reshape(-1, 2).T
+    absent = [(sample.time, end) for sample, end in zip(samples, ends, strict=False) if known and not sample.n_threads]
+    start, stop = np.array(absent).reshape(-1, 2).T
     return start, stop
 
 
@@ -105,7 +104,7 @@ def _of_worker(
         somewhere,
         absent,
     )
-    times, counts = _counted(intervals, began, first, last, ended)
+    times, counts = _count_open(intervals, began, first, last, ended)
     busy, fetching, on_disk, unpacking, quiet, others, away = (count[:-1] for count in counts)
     lengths = np.diff(times) * (away == 0)
     busy = np.minimum(busy, n_threads)
@@ -113,7 +112,7 @@ def _of_worker(
     spilling = on_disk > 0
     serialising = ~spilling & (unpacking > 0)
     transferring = ~spilling & ~serialising & (fetching > 0)
-    left = ~spilling & ~serialising & ~transferring
+    rest = ~spilling & ~serialising & ~transferring
     idle = np.minimum(quiet, n_threads - busy) * lengths * (others > 0)
     is_building = times[:-1] < first
     return {
@@ -121,9 +120,9 @@ def _of_worker(
         "spilling": float(waiting[spilling].sum()),
         "serialising": float(waiting[serialising].sum()),
         "transferring": float(waiting[transferring].sum()),
-        "idle": float(idle[left].sum()),
-        "building": float((waiting - idle)[left & is_building].sum()),
-        "scheduler": float((waiting - idle)[left & ~is_building].sum()),
+        "idle": float(idle[rest].sum()),
+        "building": float((waiting - idle)[rest & is_building].sum()),
+        "scheduler": float((waiting - idle)[rest & ~is_building].sum()),
     }
 
 
@@ -157,8 +156,8 @@ def _quiet(
     return begins, np.maximum(begins, ends)
 
 
-def _counted(intervals: Any, *moments: float) -> tuple[npt.NDArray[np.float64], list[npt.NDArray[np.int64]]]:
-    """Return all moments of change, and the number of intervals of each kind that are open from each of them on."""
+def _count_open(intervals: Any, *moments: float) -> tuple[npt.NDArray[np.float64], list[npt.NDArray[np.int64]]]:
+    """Return all moments of change, and for each kind the number of intervals that are open after each moment."""
     edges = [np.r_[start, stop] for start, stop in intervals]
     times = np.unique(np.r_[np.array(moments), *edges].clip(moments[0], moments[-1]))
     counts = []

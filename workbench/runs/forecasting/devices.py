@@ -73,15 +73,15 @@ def _names_in(spec: ClusterSpec, machine: Mapping[str, Any]) -> tuple[str, ...]:
 def _of(spec: ClusterSpec) -> tuple[Device, ...]:
     if not spec.devices:
         return ()
-    there = _known()
+    there = _devices()
     if not there.keys() >= set(spec.devices):
-        # A card that was added since, or another simulation.
-        _known.cache_clear()
-        there = _known()
+        # A card was added since, or another simulation started.
+        _devices.cache_clear()
+        there = _devices()
     return tuple(there[uuid] for uuid in spec.devices if uuid in there)
 
 
 @cache
-def _known() -> dict[str, Device]:
+def _devices() -> dict[str, Device]:
     """Read the GPUs once: a form asks for a forecast at each key."""
     return {device.uuid: device for device in devices_of(inventory())}

@@ -85,7 +85,7 @@ def fit(points: Sequence[Point], source: str, basis: Basis = "history", off_by: 
         row[place] = _NOISE / deviation
     design = np.vstack([rows, prior])
     inverse = np.linalg.pinv(design)
-    found = inverse @ np.concatenate([logs, [mean * _NOISE / deviation for _, mean, deviation in expected]])
+    solution = inverse @ np.concatenate([logs, [mean * _NOISE / deviation for _, mean, deviation in expected]])
     leverage = float(np.sum(inverse[0] ** 2))
     weights = scale**2
     # Runs that hardly count give hardly a degree of freedom.
@@ -96,12 +96,12 @@ def fit(points: Sequence[Point], source: str, basis: Basis = "history", off_by: 
         source = f"{source}; too few to say how far it may be off"
         half = _MAGNITUDE
     else:
-        spread = math.sqrt(float(np.sum((logs - rows @ found) ** 2)) / freedom)
+        spread = math.sqrt(float(np.sum((logs - rows @ solution) ** 2)) / freedom)
         half = max(_RANGE * _LEAST, student(freedom, _SHARE) * spread * math.sqrt(1 + leverage))
     half = math.hypot(half, _RANGE * doubt)
     if half > _WIDEST:
         return None
-    middle, factor = math.exp(float(found[0])), math.exp(half)
+    middle, factor = math.exp(float(solution[0])), math.exp(half)
     return Duration(
         low=middle / factor,
         high=middle * factor,

@@ -73,7 +73,7 @@ def forecast(
     """Return whether it fits, and how long it takes. Raises BadInputError if a parameter can't be used."""
     spec = actual_spec(cluster) if isinstance(cluster, ClusterRecord) else cluster
     if spec is not None and not spec.is_known:
-        # What its workers have shows when they are there.
+        # The workers' resources are known only once they run.
         spec = None
     checked = template.validate(parameters, **size_of(spec))
     machine = cluster.machine if isinstance(cluster, ClusterRecord) else None
@@ -121,7 +121,7 @@ def _stored_part(judged: Verdict | None, lasting: Duration | None) -> dict[str, 
 
 
 def _past(template: Template, checked: Parameters) -> tuple[Run, ...]:
-    """Return the past runs for a forecast of time; none on failure, since a run may start without."""
+    """Return the past runs for a forecast of time; none on failure, since a run can start without a forecast."""
     try:
         return history.runs_of(template, checked.resolved)
     except (ArithmeticError, TypeError, ValueError) as err:
@@ -181,7 +181,7 @@ def refusal(cluster: ClusterRecord | ClusterSpec, template: Template) -> str | N
     if isinstance(cluster, ClusterSpec):
         if cluster.devices and not cluster.cupy:
             return f"Its workers {_NO_CUPY}"
-        # What another Python has is not known here.
+        # The packages of another Python are not known here.
         ours = cluster.python in (None, sys.executable)
         return template.lacking(on_gpu=bool(cluster.devices)) if ours else None
     if cluster.status != "ready":
@@ -242,7 +242,7 @@ def _machine_of(run: Run) -> str:
 
 
 def _scaling(template: Template, needs: Needs) -> Needs | None:
-    """Return the needs by which times are scaled; None of a user's function, which says only what memory it needs."""
+    """Return the needs by which times are scaled; None for a user's function, which only states its memory."""
     return None if template.pinned is not None else needs
 
 
@@ -266,7 +266,7 @@ def lacking(template: Template, checked: Parameters, spec: ClusterSpec, name: st
     """Return the remedy for modules that tasks need and workers can't import; None if all are installed."""
     missing = missing_on(spec)
     if not missing:
-        # What it imports may take a look into a file.
+        # Finding its imports may require reading a file.
         return None
     for module, instead in template.imports(checked.resolved).items():
         if module not in missing:
@@ -293,7 +293,7 @@ def _duration(
     try:
         return history.seconds_of(runs, checked.resolved, _scaling(template, needs), spec, machine)
     except (ArithmeticError, TypeError, ValueError) as err:
-        # Numbers of a record of which there is no logarithm: a run starts without, too.
+        # A record may hold numbers that have no logarithm. A run can start without a forecast.
         _log.warning("There is no forecast of how long %s takes: %r", template.name, err)
         return None
 

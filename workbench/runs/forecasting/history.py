@@ -57,7 +57,7 @@ def needs(runs: Sequence[Run], resolved: Mapping[str, Any], unknown: Needs) -> N
 def done_there(
     runs: Sequence[Run], resolved: Mapping[str, Any], spec: ClusterSpec, machine: Mapping[str, Any] | None
 ) -> str | None:
-    """Return the id of the same run that ended well on such a cluster, whose workers had no more memory, if any."""
+    """Return the id of an equal run that succeeded on such a cluster with no more memory per worker, if any."""
     return next(
         (
             run.id
@@ -112,16 +112,16 @@ def _point(run: Run, resolved: Mapping[str, Any], needs: Needs | None, spec: Clu
     return Point(math.log(run.seconds), away, math.hypot(*doubts))
 
 
-def _away(numbers: Mapping[str, float], wanted: Mapping[str, float]) -> dict[str, float] | None:
+def _away(numbers: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float] | None:
     """Return the logarithms of the numbers' ratios to the request's; None if there are none, or they are too far."""
-    found = {}
-    for name in numbers.keys() | wanted.keys():
-        one, other = numbers.get(name, 0), wanted.get(name, 0)
+    ratios = {}
+    for name in numbers.keys() | others.keys():
+        one, other = numbers.get(name, 0), others.get(name, 0)
         if one != other and min(one, other) <= 0:
             return None
         # A whole number may be too large for a quotient.
-        found[name] = 0.0 if one == other else math.log(one) - math.log(other)
-    return found if all(abs(far) <= _FARTHEST for far in found.values()) else None
+        ratios[name] = 0.0 if one == other else math.log(one) - math.log(other)
+    return ratios if all(abs(far) <= _FARTHEST for far in ratios.values()) else None
 
 
 def size_of(needs: Needs) -> float | None:

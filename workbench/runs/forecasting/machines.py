@@ -63,7 +63,7 @@ def comparable(
 
 
 def text(template: Template, checked: Parameters, around: Mapping[str, Any]) -> Text | None:
-    """Return the source's figures for the preset with the parameters `checked` on this cluster; None for user's own."""
+    """Return the source's figures for the preset of `checked` on this cluster; None without a preset."""
     preset = next((each for each in template.presets if each.name == checked.preset), None)
     if preset is None:
         return None

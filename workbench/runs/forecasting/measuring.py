@@ -59,8 +59,8 @@ def _smaller(template: Template, checked: Parameters, share: float) -> Iterator[
     """Yield parameters that may give this share of the array: by a selection, a size, a shape, or a whole number."""
     fields, resolved = template.schema()["properties"], checked.resolved
     # A preset stands for parameters that are then given one by one.
-    chosen = {**resolved, **checked.given} if checked.preset else checked.given
-    rest = {name: each for name, each in chosen.items() if name in fields and name not in _LEFT_OUT | _SIZES}
+    arguments = {**resolved, **checked.given} if checked.preset else checked.given
+    rest = {name: each for name, each in arguments.items() if name in fields and name not in _LEFT_OUT | _SIZES}
     if "compute" in fields:
         # A part would stay in the memory that the whole doesn't fit.
         rest["compute"] = resolved["compute"]
@@ -68,8 +68,8 @@ def _smaller(template: Template, checked: Parameters, share: float) -> Iterator[
     if "select" in fields:
         # The first part of a file, along the first dimension that isn't selected already.
         parts = (f"{axis}=:{100 * share:.4g}%" for axis in range(2))
-        sizes = [{"select": ", ".join(filter(None, (chosen.get("select"), part)))} for part in parts]
-    elif "size" in fields and not chosen.get("shape"):
+        sizes = [{"select": ", ".join(filter(None, (arguments.get("select"), part)))} for part in parts]
+    elif "size" in fields and not arguments.get("shape"):
         n_bytes = math.prod(resolved["shape"]) * np.dtype(resolved["dtype"]).itemsize
         sizes = [{"size": f"{round(n_bytes * share)}B"}]
     elif "shape" in fields:

@@ -70,8 +70,8 @@ def verdict(
     For a running `cluster`, memory that its workers already hold counts as available.
     """
     judged = judge(needs, spec)
-    if judged.name != "won't fit" and (taken := _taken_by_others(judged, spec, cluster)):
-        return judged._replace(name="won't fit", sentence=taken)
+    if judged.name != "won't fit" and (message := _other_programs(judged, spec, cluster)):
+        return judged._replace(name="won't fit", sentence=message)
     if judged.name == "fits":
         return judged
     chunks = _chunks_that_fit(template, parameters, needs, spec)
@@ -152,10 +152,10 @@ def _judge_workers(in_hand: int, peak: int, spec: ClusterSpec) -> Verdict:
     )
 
 
-def _taken_by_others(judged: Verdict, spec: ClusterSpec, cluster: ClusterRecord | ClusterSpec | None) -> str | None:
+def _other_programs(judged: Verdict, spec: ClusterSpec, cluster: ClusterRecord | ClusterSpec | None) -> str | None:
     """Report that other programs use the memory meant for the workers; None if this machine still has it."""
     free = None if spec.elsewhere else memory().available
-    # A worker spills what is above that share of its limit.
+    # A worker spills to disk what exceeds that share of its limit.
     needed = spec.n_workers * min(judged.memory_per_worker, int(_SPILLS * spec.worker_memory))
     if free is None or needed <= free:
         return None
@@ -204,8 +204,8 @@ def _card(spec: ClusterSpec) -> int | None:
     """Return bytes of a worker's GPU; for another machine, the least that the spec says."""
     if not spec.devices:
         return None
-    asked = max(spec.device_memory_limit or 0, spec.rmm_pool_size or 0)
-    return devices.memory(spec) or asked or None
+    configured = max(spec.device_memory_limit or 0, spec.rmm_pool_size or 0)
+    return devices.memory(spec) or configured or None
 
 
 def _room(spec: ClusterSpec, card: int) -> int:
