@@ -86,10 +86,10 @@ def silence(record: Record, folder: Path) -> str | None:
         last = (folder / "heartbeat").stat().st_mtime
     except OSError:
         last = record.created
-    silence = time.time() - last
-    if record.place == processes.place() or silence < _SILENCE:
+    seconds = time.time() - last
+    if record.place == processes.place() or seconds < _SILENCE:
         return None
-    return f"No sign of life from {record.node or 'the machine it is on'} for {formats.duration(round(silence))}."
+    return f"No sign of life from {record.node or 'the machine it is on'} for {formats.duration(round(seconds))}."
 
 
 def give_sign_of_life(folder: Path) -> None:
@@ -156,7 +156,7 @@ def is_id(text: str) -> bool:
 
 
 def one_of(ids: Sequence[str], text: str, what: str) -> str:
-    """Return the id equal to `text`, or the only one that begins or ends with it, or `text` if there is none.
+    """Return the id that is `text`, or the only one that begins or ends so; `text` if there is none.
 
     Raises BadInputError if several fit; its message calls them `what`.
     """

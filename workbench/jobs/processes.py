@@ -43,7 +43,7 @@ def begin(
     python, *words = command
     with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as output:
         return subprocess.Popen(
-            # -P: a file of the user named, say, random.py must not replace the one of the standard library.
+            # -P: a user's file such as random.py must not replace the module of the standard library.
             [python, "-P", "-m", *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -102,13 +102,13 @@ def itself() -> dict[str, Any]:
 
 
 def find(pid: int | None, pid_created: float | None) -> psutil.Process | None:
-    """Return the living process with this pid and start, or None if it has ended or the pid now belongs to another.
+    """Return the living process with this pid and start time; None if it has ended.
 
-    A zombie counts as ended.
+    A zombie counts as ended, and so does a process whose pid now belongs to another.
     """
     if pid is None or pid_created is None or (started := created(pid)) is None:
         return None
-    # So that NaN, of a damaged file, is no start.
+    # Written so that NaN, from a damaged file, matches no process.
     if not abs(started - pid_created) <= _TOLERANCE:
         return None
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -119,7 +119,7 @@ def find(pid: int | None, pid_created: float | None) -> psutil.Process | None:
 
 def leftovers(session: int, mark: str) -> list[psutil.Process]:
     """Return the living processes in a host's session with its marker in their environment."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(OSError, psutil.Error):
             if (
@@ -127,8 +127,8 @@ def leftovers(session: int, mark: str) -> list[psutil.Process]:
                 and process.status() != psutil.STATUS_ZOMBIE
                 and _is_marked(process, mark)
             ):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def children() -> list[psutil.Process]:

@@ -87,22 +87,22 @@ def settled(read: Callable[[], L], folder: Path, bury: Callable[[L], dict[str, A
 
     If a process elsewhere gives no signs of life, `error` says so and nothing is written: it may be alive.
     """
-    found = read()
-    if not found.active:
-        return found
-    found = with_process(found, folder)
-    if (silent := folders.silence(found, folder)) is not None:
+    current = read()
+    if not current.active:
+        return current
+    current = with_process(current, folder)
+    if (silent := folders.silence(current, folder)) is not None:
         if not (folder / _GIVEN_UP).exists():
-            return found.model_copy(update={"error": silent})
-        return found.model_copy(update={"status": "lost", "error": f"Given up: {silent[0].lower()}{silent[1:]}"})
-    if folders.state(found) == "gone":
+            return current.model_copy(update={"error": silent})
+        return current.model_copy(update={"status": "lost", "error": f"Given up: {silent[0].lower()}{silent[1:]}"})
+    if folders.state(current) == "gone":
         # It may have written its last record after the first reading.
-        found = with_process(read(), folder)
-        if found.active:
-            found = found.model_copy(update=bury(found))
+        current = with_process(read(), folder)
+        if current.active:
+            current = current.model_copy(update=bury(current))
             with contextlib.suppress(StorageError):
-                write(folder, found)
-    return found
+                write(folder, current)
+    return current
 
 
 def give_up(record: L, folder: Path) -> None:
@@ -125,7 +125,7 @@ def claim(folder: Path, pid: int, pid_created: float | None) -> bool:
 
 
 def start(folder: Path, module: str, argument: str) -> None:
-    """Start one of our modules for a record, and note its process, which may be stopped before it can do so."""
+    """Start one of our modules for a record, and note its process, since it may end before it notes that itself."""
     pid = processes.start_apart(sys.executable, module, argument, log=folder / "log.txt")
     claim(folder, pid, processes.created(pid))
 
@@ -148,11 +148,11 @@ def with_process(record: R, folder: Path) -> R:
 
 def discard(folder: Path) -> None:
     """Remove a folder at once for every reader, and then its files."""
-    gone = folder.with_name(f".{folder.name}.{secrets.token_hex(3)}.gone")
+    hidden = folder.with_name(f".{folder.name}.{secrets.token_hex(3)}.gone")
     with contextlib.suppress(FileNotFoundError), config.writing(folder):
-        folder.rename(gone)
-    for left in folder.parent.glob(".*.gone"):
-        shutil.rmtree(left, ignore_errors=True)
+        folder.rename(hidden)
+    for leftover in folder.parent.glob(".*.gone"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 class Writer(Generic[L]):
@@ -212,7 +212,7 @@ class Brief(Protocol):
 
     @property
     def status(self) -> folders.Status:
-        """State of its process, as it last wrote it."""
+        """Status that its process last wrote."""
 
     @property
     def created(self) -> float:
@@ -269,10 +269,10 @@ class Shelf(Generic[L, B]):
 
     def get(self, record_id: str) -> L:
         """Return a record as `read` does. NotFoundError names the latest ones."""
-        found = self.read(record_id)
-        if found is None:
+        record = self.read(record_id)
+        if record is None:
             raise self.missing(record_id)
-        return found
+        return record
 
     def missing(self, record_id: str) -> NotFoundError:
         """Return the error that a record is missing."""
@@ -281,7 +281,7 @@ class Shelf(Generic[L, B]):
         return NotFoundError(f"There is no {self.noun} '{record_id:.80}'. {known}")
 
     def find(self, text: str) -> L:
-        """Return the record of this id, of the only id that begins or ends with it, or the latest one for 'last'."""
+        """Return a record by id, by a unique beginning or end of its id, or the latest one for 'last'."""
         if text == "last":
             if not (latest := self.listed()):
                 raise NotFoundError(f"There is no {self.noun} yet. Start one: {self.command}")
@@ -310,23 +310,23 @@ class Shelf(Generic[L, B]):
             return self.brief(self.damaged(Path(path), err))
 
     def _true(self, each: B) -> B | None:
-        found = self.read(each.id)
-        return None if found is None else self.brief(found)
+        record = self.read(each.id)
+        return None if record is None else self.brief(record)
 
     def cancel(self, record_id: str) -> L:
-        """Request the end of a record's process and return at once; that frees what it holds and writes its end."""
-        found, folder = self.get(record_id), self.folder(record_id)
-        if not found.active:
-            raise ConflictError(f"The {self.noun} {record_id} has ended already ({found.status}).")
-        folders.ask_to_end(found, folder)
-        give_up(found, folder)
+        """Request the end of a record's process and return at once; the process cleans up and writes its status."""
+        record, folder = self.get(record_id), self.folder(record_id)
+        if not record.active:
+            raise ConflictError(f"The {self.noun} {record_id} has ended already ({record.status}).")
+        folders.ask_to_end(record, folder)
+        give_up(record, folder)
         return self.get(record_id)
 
     def delete(self, record_id: str) -> None:
         """Delete a record and its folder. Raises ConflictError while it is active."""
-        found = self.get(record_id)
-        if found.active:
-            raise ConflictError(f"The {self.noun} {record_id} is still {found.status}. Cancel it first.")
+        record = self.get(record_id)
+        if record.active:
+            raise ConflictError(f"The {self.noun} {record_id} is still {record.status}. Cancel it first.")
         discard(self.folder(record_id))
 
 

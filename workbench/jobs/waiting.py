@@ -23,21 +23,21 @@ class Waiting(Generic[L]):
     async def wait(self, id: str, *, timeout: float | None = None) -> L:
         """Wait for the end of a record, `timeout` seconds at most, and return it."""
         read, deadline = self._reader(id), _deadline(timeout)
-        while (found := await asyncio.to_thread(read)).active and time.monotonic() < deadline:
+        while (record := await asyncio.to_thread(read)).active and time.monotonic() < deadline:
             await asyncio.sleep(self._poll)
-        return found
+        return record
 
     def finish(self, id: str, on_change: Callable[[L], None] | None = None, *, timeout: float | None = None) -> L:
         """Wait as `wait` does, without an event loop; call `on_change` with the record first and after each change."""
         read, deadline = self._reader(id), _deadline(timeout)
-        seen: L | None = None
+        last: L | None = None
         while True:
-            found = read()
-            if found != seen and on_change is not None:
-                on_change(found)
-            seen = found
-            if not found.active or time.monotonic() >= deadline:
-                return found
+            record = read()
+            if record != last and on_change is not None:
+                on_change(record)
+            last = record
+            if not record.active or time.monotonic() >= deadline:
+                return record
             time.sleep(self._poll)
 
 
