@@ -106,14 +106,14 @@ class Gauges:
 
     def _read(self, uuid: str, gpu: Gpu) -> GpuSample:
         try:
-            device = self._devices.get(uuid) or self._found(uuid, gpu)
+            device = self._devices.get(uuid) or self._open(uuid, gpu)
         except UnreadableError as err:
             cause = err.__cause__
             return silent(uuid, refusal(cause) if isinstance(cause, Exception) else str(err))
         device.read_slowly()
         return sample_of({"host": socket.gethostname(), **device.read()})
 
-    def _found(self, uuid: str, gpu: Gpu) -> Device:
+    def _open(self, uuid: str, gpu: Gpu) -> Device:
         handle = nvml_call(self._library, "nvmlDeviceGetHandleByUUID", uuid)
         device = self._devices[uuid] = Device(self._library, uuid, gpu.index, handle, sliced=uuid != gpu.uuid)
         return device
@@ -125,7 +125,7 @@ class Usage(NamedTuple):
     cores: tuple[float, ...]
     """Busy share of each core that this process may use, from 0 to 1."""
     disk_read: float | None
-    """Bytes per second of all disks. `received` and `sent`: of all network cards except the loopback."""
+    """Bytes per second of all disks; `received` and `sent` are those of all network cards except the loopback."""
     disk_written: float | None
     received: float | None
     sent: float | None
@@ -141,14 +141,14 @@ class Meter:
 
     def read(self) -> Usage:
         """Return the usage since the previous call."""
-        now, cores, counted = time.monotonic(), _cores(), _bytes()
+        now, cores, n_bytes = time.monotonic(), _cores(), _bytes()
         seconds = max(1e-3, now - self._time)
         busy = tuple(_share(new[0] - old[0], new[1] - old[1]) for new, old in zip(cores, self._cores, strict=False))
         rates = (
             None if new is None or old is None else max(0.0, new - old) / seconds
-            for new, old in zip(counted, self._bytes, strict=True)
+            for new, old in zip(n_bytes, self._bytes, strict=True)
         )
-        self._time, self._cores, self._bytes = now, cores, counted
+        self._time, self._cores, self._bytes = now, cores, n_bytes
         return Usage(busy, *rates)
 
 

@@ -32,12 +32,12 @@ class Found(NamedTuple):
 
 def read(sources: Sources, missing: Missing) -> Found:
     """Read all values of NVML; without a driver, only the reason."""
-    shown = sources.environ.get("CUDA_VISIBLE_DEVICES")
-    if shown is None:
+    selection = sources.environ.get("CUDA_VISIBLE_DEVICES")
+    if selection is None:
         missing["cuda.visible_devices"] = "CUDA_VISIBLE_DEVICES isn't set: every GPU is visible."
     try:
         with nvml_opened(sources) as library:
-            cuda = _cuda(library, shown, missing)
+            cuda = _cuda(library, selection, missing)
             try:
                 devices = tuple(_devices(sources, library, missing))
             except UnreadableError as err:
@@ -45,18 +45,18 @@ def read(sources: Sources, missing: Missing) -> Found:
                 return Found(cuda=cuda)
             addresses = {device.address: device.index for device in devices if device.address}
             gpus = tuple(device.read(addresses) for device in devices)
-            return Found(_visible(library, gpus, shown), cuda, _ancestors(devices, missing))
+            return Found(_visible(library, gpus, selection), cuda, _ancestors(devices, missing))
     except UnreadableError as err:
         missing.update({name: str(err) for name in ("gpus", "cuda.driver_version", "cuda.version")})
-        return Found(cuda=Cuda(visible_devices=shown))
+        return Found(cuda=Cuda(visible_devices=selection))
 
 
-def _visible(library: Any, gpus: tuple[Gpu, ...], shown: str | None) -> tuple[Gpu, ...]:
+def _visible(library: Any, gpus: tuple[Gpu, ...], selection: str | None) -> tuple[Gpu, ...]:
     """Return the GPUs with `visible` set by CUDA_VISIBLE_DEVICES."""
-    if shown is None:
+    if selection is None:
         return gpus
     try:
-        named = {uuid for uuid, _ in visible(library, shown)}
+        named = {uuid for uuid, _ in visible(library, selection)}
     except NoGpusError:
         named = set()
     return tuple(_with_visibility(gpu, named) for gpu in gpus)
@@ -68,13 +68,13 @@ def _with_visibility(gpu: Gpu, named: set[str]) -> Gpu:
     return gpu.model_copy(update={"visible": whole or any(each.visible for each in slices), "slices": slices})
 
 
-def _cuda(library: Any, shown: str | None, missing: Missing) -> Cuda:
+def _cuda(library: Any, selection: str | None, missing: Missing) -> Cuda:
     driver = missing.ask("cuda.driver_version", nvml_call, library, "nvmlSystemGetDriverVersion")
     version = missing.ask("cuda.version", nvml_call, library, "nvmlSystemGetCudaDriverVersion")
     return Cuda(
         driver_version=None if driver is None else text_of(driver),
         version=None if version is None else f"{version // 1000}.{version % 1000 // 10}",
-        visible_devices=shown,
+        visible_devices=selection,
     )
 
 

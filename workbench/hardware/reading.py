@@ -145,14 +145,14 @@ def _job_memory(sources: Sources) -> int | None:
 
 def _held_by_job(sources: Sources) -> int:
     """Return the bytes that the processes of this job hold, without shared memory."""
-    mark, held = f"SLURM_JOB_ID={sources.environ['SLURM_JOB_ID']}".encode(), 0
+    mark, n_bytes = f"SLURM_JOB_ID={sources.environ['SLURM_JOB_ID']}".encode(), 0
     for folder in sources.proc.glob("[0-9]*"):
         # Processes end while they are listed, and those of other users can't be read.
         with contextlib.suppress(OSError, ValueError):
             if mark in (folder / "environ").read_bytes().split(b"\0"):
                 _, resident, shared, *_ = map(int, (folder / "statm").read_text().split())
-                held += (resident - shared) * resource.getpagesize()
-    return held
+                n_bytes += (resident - shared) * resource.getpagesize()
+    return n_bytes
 
 
 # --- control groups ---------------------------------------------------------------------------------------------------

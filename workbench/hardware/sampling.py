@@ -94,19 +94,19 @@ class Devices:
 
     def __init__(self) -> None:
         try:
-            self._library, shown = import_module("pynvml"), os.environ.get("CUDA_VISIBLE_DEVICES")
+            self._library, selection = import_module("pynvml"), os.environ.get("CUDA_VISIBLE_DEVICES")
         except ImportError as err:
             why = "nvidia-ml-py isn't installed on the workers. Install it there to see their GPUs."
             raise NoGpusError(why, expected=_has_nodes()) from err
         initialise(self._library)
         try:
-            self._handles = dict(visible(self._library, shown))
+            self._handles = dict(visible(self._library, selection))
         except BaseException:
             self.close()
             raise
         self.uuids = tuple(self._handles)
         """UUIDs of the visible devices, in the order of CUDA_VISIBLE_DEVICES."""
-        self.own_first = bool(shown)
+        self.own_first = bool(selection)
         """True if only the first device is meant for this process, as dask-cuda arranges for its workers."""
 
     def device(self, uuid: str) -> Device:
@@ -152,10 +152,10 @@ class Device:
         }
 
     def read_slowly(self) -> None:
-        """Read the values that rarely change, and allow refused calls to be tried again."""
+        """Read the values that rarely change, and let refused calls be tried again."""
         # PCIe counters have their own interval, unless the GPU was lost.
-        kept = () if self._lost else ("pcie_rx", "pcie_tx")
-        self._refused = {name: self._refused[name] for name in kept if name in self._refused}
+        still_refused = () if self._lost else ("pcie_rx", "pcie_tx")
+        self._refused = {name: self._refused[name] for name in still_refused if name in self._refused}
         self._slow |= {
             "power_limit": self._ask("power_limit", lambda: self._call("nvmlDeviceGetEnforcedPowerLimit") / 1000),
             "clock_max": self._ask("clock_max", lambda: self._call("nvmlDeviceGetMaxClockInfo", _CLOCK_SM)),
@@ -273,14 +273,14 @@ def initialise(library: Any) -> None:
         raise NoGpusError(f"{cause} (NVML: {str(err).rstrip('.')}).", expected=True) from err
 
 
-def visible(library: Any, shown: str | None) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
+def visible(library: Any, selection: str | None) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
     """Yield each visible device: its UUID, and its index, its handle and whether it is a slice.
 
-    `shown` is CUDA_VISIBLE_DEVICES, read as CUDA does: indices, UUIDs or their prefixes, MIG slices by UUID.
+    `selection` is CUDA_VISIBLE_DEVICES, read as CUDA does: indices, UUIDs or their prefixes, MIG slices by UUID.
     """
     refused: list[Exception] = []
     there = dict(_all(library, refused))
-    entries = list(there) if shown is None else [entry.strip() for entry in shown.split(",")]
+    entries = list(there) if selection is None else [entry.strip() for entry in selection.split(",")]
     n_found = 0
     for entry in entries:
         found = _named(library, entry, there)
@@ -291,7 +291,7 @@ def visible(library: Any, shown: str | None) -> Iterator[tuple[str, tuple[int, A
     if not n_found:
         # The first visible device may be one that was lost before this reading.
         why = f": {refusal(refused[-1])}" if refused else ""
-        raise NoGpusError(f"CUDA_VISIBLE_DEVICES ({shown}) hides all GPUs{why}.", expected=bool(refused))
+        raise NoGpusError(f"CUDA_VISIBLE_DEVICES ({selection}) hides all GPUs{why}.", expected=bool(refused))
 
 
 def _all(library: Any, refused: list[Exception]) -> Iterator[tuple[str, tuple[int, Any, bool]]]:
