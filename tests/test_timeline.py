@@ -168,7 +168,7 @@ def test_only_new_rows_are_asked_for():
 
 def test_the_oldest_go_when_there_are_too_many():
     tasks = stream(5, n_tasks=10_000)
-    timeline = fed(tasks, kept=2_000)
+    timeline = fed(tasks, most=2_000)
     assert 2_000 <= len(timeline) <= 2_500
     assert timeline.n_rows == 10_000
     assert timeline.task(9_999).key == tasks[9_999].key

@@ -131,10 +131,10 @@ def _falling(result: Mapping[str, Any], arrays: xr.Dataset) -> Iterator[Picture]
     yield Picture("scree", "Scree plot", "Component", up, (Line(number, values, "", values - off, values + off),))
     squares = _squares(result, arrays) if shares is None else shares
     if squares is not None and squares.sum() <= 1 + 1e-6:
-        # Eckart and Young: the part of the array that the first k leave out, in the Frobenius norm.
-        left = 100 * np.sqrt(np.clip(1 - np.cumsum(squares), 0, None))
+        # Eckart and Young: the error of the first k components in the Frobenius norm.
+        error = 100 * np.sqrt(np.clip(1 - np.cumsum(squares), 0, None))
         yield Picture(
-            "error", "What so many components leave out", "Components", "Error, % of the array", (Line(number, left),)
+            "error", "What so many components leave out", "Components", "Error, % of the array", (Line(number, error),)
         )
 
 
@@ -219,19 +219,19 @@ def _is_ordered(array: xr.DataArray, dim: str) -> bool:
 def _pairs(name: str, array: xr.DataArray, counter: str, along: str, result: Mapping[str, Any]) -> Iterator[Picture]:
     """Yield plots of components against each other, two by two, colored by label."""
     n_along, n_vectors = array.sizes[along], min(MOST_VECTORS, array.sizes[counter])
-    chosen = spread(n_along)
+    positions = spread(n_along)
     coords = labels_along(array, along)
-    names = tuple(str(each) for each in np.asarray(coords[along])[chosen]) if along in coords else ()
-    label, labels = _groups({key: value for key, value in coords.items() if key != along}, chosen, n_along)
-    there = formats.count(n_along, along)
-    of = there if len(chosen) == n_along else f"{formats.count(len(chosen))} of {there}, spread evenly"
+    names = tuple(str(each) for each in np.asarray(coords[along])[positions]) if along in coords else ()
+    label, labels = _groups({key: value for key, value in coords.items() if key != along}, positions, n_along)
+    total = formats.count(n_along, along)
+    of = total if len(positions) == n_along else f"{formats.count(len(positions))} of {total}, spread evenly"
     shares = _shares(result)
     axes = [
         f"{counter.capitalize()} {i + 1}"
         + (f" ({100 * shares[i]:.2g} % of the variance)" if shares is not None and i < len(shares) else "")
         for i in range(n_vectors)
     ]
-    vectors = [vector(array, counter, i)[chosen] for i in range(n_vectors)]
+    vectors = [vector(array, counter, i)[positions] for i in range(n_vectors)]
     for first in range(0, n_vectors - 1, 2):
         dots = Dots(vectors[first], vectors[first + 1], names, labels, label)
         yield Picture(f"{name}-{first + 1}-{first + 2}", f"{name}: {of}", axes[first], axes[first + 1], dots)
@@ -248,12 +248,12 @@ def _scattered(result: Mapping[str, Any]) -> Iterator[Picture]:
     yield from _pairs("scores", array, "component", "sample", result)
 
 
-def _groups(labels: Mapping[str, Any], chosen: npt.NDArray[Any], n_along: int) -> tuple[str, tuple[str, ...]]:
+def _groups(labels: Mapping[str, Any], positions: npt.NDArray[Any], n_along: int) -> tuple[str, tuple[str, ...]]:
     """Return the label that separates groups, preferably a population; the smallest groups become "other"."""
     for name in sorted(labels, key=lambda each: "pop" not in each.lower()):
         values = as_text(labels[name])
         if 1 < len(np.unique(values)) < max(2, min(n_along, 200)):
-            return name, tuple(grouped(values, _MOST_LABELS)[chosen].tolist())
+            return name, tuple(grouped(values, _MOST_LABELS)[positions].tolist())
     return "", ()
 
 
@@ -261,7 +261,7 @@ def over(name: str, array: xr.DataArray, counter: str, along: str) -> Picture:
     """Return the first vectors as lines over a dimension; without a counter, the only vector."""
     n_along = array.sizes[along]
     labels = labels_along(array, along)
-    # Neighbors without an order differ as others do, and a line through all of them is a solid area.
+    # Unordered neighbors aren't more alike than other values, and a line through all of them is a solid area.
     most = MOST_DOTS if _is_ordered(array, along) or labels or not counter else _MOST_UNORDERED
     step = max(1, -(-n_along // most))
     positions = labels.get(along)

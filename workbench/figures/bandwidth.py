@@ -37,11 +37,11 @@ def heat_map(
     def cell(receiver: int, sender: int) -> Markup:
         if (receiver, sender) not in cells:
             return tag("td", style=_CELL + " transparent")
-        speed, held, more = cells[receiver, sender]
+        speed, text, more = cells[receiver, sender]
         color = VIRIDIS[min(int(speed / top * len(VIRIDIS)), len(VIRIDIS) - 1)]
-        said = f"{names[sender]} to {names[receiver]}: {held} MiB/s{more and ', '}{more}"
+        title = f"{names[sender]} to {names[receiver]}: {text} MiB/s{more and ', '}{more}"
         style = f"{_CELL} transparent; background: {color} padding-box; color: {ink_on(color)}"
-        return tag("td", held if labelled else "", style=style, title=said)
+        return tag("td", text if labelled else "", style=style, title=title)
 
     def head(text: str, scope: str, more: str = "") -> Markup:
         return tag("th", text, scope=scope, style=f"padding: 3px 6px; font-weight: 600; {more}")
@@ -63,11 +63,11 @@ def bandwidth_html(bandwidth: Mapping[str, Any], note: str = "") -> Markup:
     """Return the heat map of `result["bandwidth"]` of a run, by medians; '' if no message was larger than 1 MB."""
     if not bandwidth["n_messages"]:
         return Markup("")
-    few = len(bandwidth["workers"]) <= _MOST_WITH_QUARTILES
+    with_quartiles = len(bandwidth["workers"]) <= _MOST_WITH_QUARTILES
     cells = {
         (receiver, sender): (
             cell["bandwidth"][1],
-            speeds(cell["bandwidth"] if few else cell["bandwidth"][1:2]),
+            speeds(cell["bandwidth"] if with_quartiles else cell["bandwidth"][1:2]),
             count(cell["count"], "message"),
         )
         for receiver, row in enumerate(bandwidth["matrix"])

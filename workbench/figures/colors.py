@@ -110,13 +110,13 @@ class TaskColors:
         self._indices: dict[str, int] = {}
 
     def index(self, name: str) -> int:
-        """Return the index of a task name in the palette: Dask's, or a free one if it or its neighbor is taken."""
+        """Return the index of a task name in the palette: Dask's, or a free one if it or its neighbor is used."""
         if name not in self._indices:
-            first, taken = color_index(name), set(self._indices.values())
+            first, used = color_index(name), set(self._indices.values())
             others = [(first + _FAR * step) % len(VIRIDIS) for step in range(len(VIRIDIS))]
-            free = [each for each in others if each not in taken]
+            free = [each for each in others if each not in used]
             # Neighbors in the palette look alike.
-            distant = (each for each in free if taken.isdisjoint((each - 1, each + 1)))
+            distant = (each for each in free if used.isdisjoint((each - 1, each + 1)))
             self._indices[name] = next(distant, free[0] if free else first)
         return self._indices[name]
 
@@ -130,7 +130,7 @@ def category_colors(theme: Theme) -> tuple[str, ...]:
 
 @cache
 def neutral_color(index: int) -> str:
-    """Return the color of a task name by its index in the palette, on a page that may be light or dark."""
+    """Return the color of an index of the palette that suits a light and a dark page."""
     # Neither black nor white would be visible on both.
     return _legible(_legible(VIRIDIS[index], DARK.background), LIGHT.background)
 

@@ -1,4 +1,4 @@
-"""All tasks of a record within a page without server or kernel, thinned in the page to what a plot can show.
+"""All tasks of a record for a page without server or kernel, which thins them for its plot.
 
 The columns are compressed bytes: four to eight for each task. The page does for the visible stretch of time what
 `Timeline.view` does in Python: tasks wider than a pixel column are drawn as they are, the others as one rectangle for
@@ -76,10 +76,10 @@ def _planes(column: npt.NDArray[Any], width: int) -> bytes:
 
 def _labels(tasks: Tasks) -> tuple[list[str], npt.NDArray[np.int64]]:
     parts = np.stack([tasks.name.codes.astype(np.int64), tasks.kind.astype(np.int64), tasks.erred.astype(np.int64)])
-    found, label = np.unique(parts, axis=1, return_inverse=True)
+    unique, label = np.unique(parts, axis=1, return_inverse=True)
     texts = [
         (tasks.name.values[name] if kind == _COMPUTE else f"{KINDS[kind]} for {tasks.name.values[name]}")
         + (" (failed)" if erred else "")
-        for name, kind, erred in found.T.tolist()
+        for name, kind, erred in unique.T.tolist()
     ]
     return texts, label.reshape(-1)

@@ -26,7 +26,7 @@ class Follow:
     def __init__(self) -> None:
         self._now = 0.0
         self._first = float("inf")
-        self._begun = 0.0
+        self._start = 0.0
         self._ended = 0.0
         self._longest = 0.0
         self._busy = False
@@ -39,7 +39,7 @@ class Follow:
     @property
     def origin(self) -> float:
         """Zero of the time axis: start of the latest work, or of the first sample before any, in seconds."""
-        return self._begun if self._ended else min(self._first, self._now)
+        return self._start if self._ended else min(self._first, self._now)
 
     def feed(self, batch: Batch) -> None:
         """Note the times of a batch's tasks and samples."""
@@ -55,8 +55,8 @@ class Follow:
     def _take_in(self, start: float, stop: float) -> None:
         self._first = min(self._first, start)
         if not self._ended or start > self._ended + PAUSE:
-            self._begun, self._longest = start, 0.0
-        self._begun = min(self._begun, start)
+            self._start, self._longest = start, 0.0
+        self._start = min(self._start, start)
         self._ended = max(self._ended, stop)
 
     def window(self) -> tuple[float, float]:
@@ -65,7 +65,7 @@ class Follow:
             return max(min(self._first, self._now - _WITHOUT_TASKS), self._now - WINDOW), self._now
         end = self._now if self._busy else self._ended
         length = min(LONGEST_WINDOW, max(WINDOW, 4 * self._longest))
-        return _with_margin(max(self._begun, end - length), max(end, self._ended))
+        return _with_margin(max(self._start, end - length), max(end, self._ended))
 
     def whole(self) -> tuple[float, float]:
         """Return start and end of everything that happened, with a margin."""

@@ -36,21 +36,21 @@ class GpuSection:
     choice: CheckboxButtonGroup
     sources: dict[str, ColumnDataSource]
 
-    def show(self, chosen: Sequence[int]) -> None:
+    def show(self, indices: Sequence[int]) -> None:
         """Show these of `PLOTS`, if they have data."""
-        self.choice.active = list(chosen)
+        self.choice.active = list(indices)
         self.arrange()
 
     def arrange(self) -> None:
         """Update the layout as the page does when plots are added or chosen."""
-        shown = self.sources["gpu_axes"].data["shown"]
-        there = [index for index, each in enumerate(shown) if each and index in self.choice.active]
+        has_data = self.sources["gpu_axes"].data["shown"]
+        visible = [index for index, each in enumerate(has_data) if each and index in self.choice.active]
         heights = self.sources["gpu_axes"].data["height"]
         for index, plot in enumerate(self.plots):
-            last = bool(there) and index == there[-1]
-            plot.visible = index in there
+            last = bool(visible) and index == visible[-1]
+            plot.visible = index in visible
             # A hidden plot with a visible axis recomputes the layout of all plots in every frame of a pan.
-            plot.yaxis.visible = index in there
+            plot.yaxis.visible = index in visible
             plot.xaxis.visible = last
             plot.height = (heights[index] if index < len(heights) else LINES_HEIGHT) + (_TIME_AXIS if last else 0)
 

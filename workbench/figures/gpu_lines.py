@@ -203,7 +203,7 @@ class GpuLines:
 
     def _lanes(self) -> Iterator[Patch]:
         order = self._order()
-        lost = {uuid for uuid in order if self._series[uuid].gone}
+        lost = {uuid for uuid in order if self._series[uuid].is_lost}
         labels = [f"{self.label(uuid)} lost" if uuid in lost else self.label(uuid) for uuid in order]
         feet = [place + _FOOT for place in range(len(order))]
         yield Patch("gpu_lanes", "replace", {"label": labels, "foot": feet})
@@ -225,7 +225,7 @@ class GpuLines:
             title = f"{quantity.title} · {model}" if model else quantity.title
             yield Patch(f"gpu_{quantity.name}_title", "set", {"text": title})
             first = next(iter(quantity.fields))
-            # A pale line says nothing while it is 0, such as our workers' memory on chips with unified memory.
+            # A pale line of zeros has no information, such as our workers' memory on chips with unified memory.
             shown.append(any(known) or any(series.most(first) is not None for series in all_series))
         heights = [lanes_height(len(self._series)), *[LINES_HEIGHT] * len(QUANTITIES)]
         yield Patch("gpu_axes", "replace", {"shown": shown, "height": heights})
@@ -235,8 +235,8 @@ class GpuLines:
         limits = {}
         for quantity in QUANTITIES:
             if quantity.limit:
-                found = {getattr(sample, quantity.limit) for sample in latest} - {None}
-                limits[quantity.name] = sorted(round(value / quantity.scale, 3) for value in found)[-3:]
+                distinct = {getattr(sample, quantity.limit) for sample in latest} - {None}
+                limits[quantity.name] = sorted(round(value / quantity.scale, 3) for value in distinct)[-3:]
         # All columns of a source are equally long; values below the axis are invisible.
         length = max(map(len, limits.values()))
         padded = {name: [*values, *[-1.0] * length][:length] for name, values in limits.items()}
@@ -276,10 +276,10 @@ class GpuLines:
     def _reasons(self) -> Iterator[str]:
         """Yield what is unavailable, and why, grouped by reason."""
         yield from (f"{each.host}: {each.reason}" for each in self._nothing if each.expected)
-        gone = [uuid for uuid in self._order() if self._series[uuid].gone]
+        lost = [uuid for uuid in self._order() if self._series[uuid].is_lost]
         whose: dict[tuple[str, str], list[str]] = defaultdict(list)
         for uuid in self._order():
-            if uuid in gone:
+            if uuid in lost:
                 continue
             for name, reason in _absent(self._series[uuid].latest).items():
                 whose[name, reason].append(self.label(uuid))
@@ -287,11 +287,11 @@ class GpuLines:
         for (name, reason), labels in whose.items():
             names[reason, tuple(labels)].append(name)
         alone = len(self._series) == 1
-        for uuid in gone:
+        for uuid in lost:
             reason = next(iter(self._series[uuid].latest.absent.values()))
             yield f"{self.label(uuid)}: {reason}{'' if alone else '; the others go on'}."
         for (reason, whom), absent in names.items():
-            all_of_them = len(whom) == len(self._series) - len(gone)
+            all_of_them = len(whom) == len(self._series) - len(lost)
             place = "" if all_of_them else f" ({', '.join(whom)})"
             yield f"No {listed(absent)}{place}: {reason}."
 
@@ -336,8 +336,8 @@ class GpuSeries:
         return self.latest.index, self.latest.uuid
 
     @property
-    def gone(self) -> bool:
-        """True if no more readings of it are available."""
+    def is_lost(self) -> bool:
+        """True if the latest sample has no values."""
         return all(math.isnan(column[-1]) for column in self._values.values())
 
     def add(self, sample: GpuSample) -> None:
@@ -377,20 +377,20 @@ class GpuSeries:
             values = np.array(column[first:last])
             known = ~np.isnan(values)
             thin = _means if field == "utilisation" else extremes
-            kept, thinned = thin(time[known], values[known], most)
-            lines[field] = line(kept, thinned, _GAP)
+            times, thinned = thin(time[known], values[known], most)
+            lines[field] = line(times, thinned, _GAP)
         return _Part(lines, list(self._stretches(first, last)))
 
     def _stretches(self, first: int, last: int) -> Iterator[tuple[float, float, str]]:
         """Yield the times in which the clock was held back, and why; adjacent ones with the same reason are merged."""
-        begun: int | None = None
+        start: int | None = None
         for place in range(first + 1, last + 1):
             why = self._held_back[place] if place < last else None
-            if begun is not None and why != self._held_back[begun]:
-                yield self._time[begun - 1], self._time[place - 1], self._held_back[begun]
-                begun = None
-            if begun is None and why:
-                begun = place
+            if start is not None and why != self._held_back[start]:
+                yield self._time[start - 1], self._time[place - 1], self._held_back[start]
+                start = None
+            if start is None and why:
+                start = place
 
 
 @dataclass(frozen=True, slots=True)

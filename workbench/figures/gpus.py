@@ -144,7 +144,7 @@ def _list(rows: Sequence[_Row], place: str, choice: Choice | None = None) -> Mar
         return Markup("")
     shared = _shared(rows)
     below = fragment(*(paragraph(each.sentence(f" of any {each.kind}")) for each in shared))
-    items = [_item(row, place, choice, said=shared) for row in rows]
+    items = [_item(row, place, choice, shared=shared) for row in rows]
     if below:
         items.append(tag("li", below, class_="wb-Gpu", style="grid-column: 1 / -1"))
     return tag("ul", *items, class_="wb-Gpus", data_workbench=f"gpus-{place}")
@@ -171,15 +171,15 @@ def _reported_row(sample: GpuSample, others: Iterable[GpuSample]) -> _Row:
     label, several = numbered(sample, others), len({each.host for each in others}) > 1
     label = f"{sample.host} · {label}" if several else label
     device = _Device(label, sample.name, sample.uuid, sample.memory_total, sample.power_limit)
-    held = sorted(set(sample.throttle or ()) & set(HELD_BACK))
+    reasons = sorted(set(sample.throttle or ()) & set(HELD_BACK))
     more = (
         f"Our workers hold {size(sample.memory_ours)}." if sample.memory_ours else "",
-        f"Its clock is held back: {', '.join(held)}." if held else "",
+        f"Its clock is held back: {', '.join(reasons)}." if reasons else "",
     )
     return _Row(device, sample, more, where=f", on {sample.host} as its worker reports")
 
 
-def _item(row: _Row, place: str, choice: Choice | None, *, said: Container[_Absence]) -> Markup:
+def _item(row: _Row, place: str, choice: Choice | None, *, shared: Container[_Absence]) -> Markup:
     device, gauge = row.device, row.gauge
     # The name of a simulated device ends with its number.
     label = device.name if f" {device.name}".endswith(f" {device.label}") else f"{device.label} · {device.name}"
@@ -198,7 +198,7 @@ def _item(row: _Row, place: str, choice: Choice | None, *, said: Container[_Abse
         ),
         _bars(label, device, gauge),
         *_notes(device, gauge),
-        *(paragraph(each.sentence()) for each in row.absences() if each not in said),
+        *(paragraph(each.sentence()) for each in row.absences() if each not in shared),
         *map(paragraph, row.more),
         id=f"wb-{place}-{device.uuid or device.label}",
         class_="wb-Gpu" if device.visible else "wb-Gpu wb-mod-hidden",

@@ -113,14 +113,14 @@ def show_only(layout: Layout, parts: tuple[Part, ...]) -> None:
     """Hide all but these parts of a figure; the message that explains an empty figure belongs to the tasks."""
     plots = {"tasks": layout.stream, "progress": layout.progress, "cpu": layout.cpu, "memory": layout.memory}
     plots["gpus"] = layout.gpus.root
-    kept = [*(plots[part] for part in parts)]
+    children = [*(plots[part] for part in parts)]
     if parts == ("gpus",):
         layout.gpus.show(range(len(layout.gpus.plots)))
     if "cpu" in parts or "memory" in parts:
-        kept.append(layout.workers)
+        children.append(layout.workers)
     if "tasks" in parts:
-        kept.extend(child for child in layout.root.children if child not in (*plots.values(), layout.workers))
-    layout.root.children = [child for child in layout.root.children if child in kept]
+        children.extend(child for child in layout.root.children if child not in (*plots.values(), layout.workers))
+    layout.root.children = [child for child in layout.root.children if child in children]
 
 
 def titles(mark: str) -> Iterator[Patch]:
@@ -165,7 +165,7 @@ def build(theme: Theme) -> Layout:
         cpu,
         memory,
         workers,
-        # They grow and go during a run, so nothing is below them that would move.
+        # Progress bars come and go during a run, so nothing is below them that would move.
         progress,
         empty,
         sizing_mode="stretch_both",
@@ -193,7 +193,7 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
     rows = Range1d(start=0.5, end=-0.5)
     height = stream_height(2)[0]
     plot = time_plot(theme, "tasks", TITLES["tasks"], time, rows, height, sources["window"])
-    # Where the figure has a height of its own, the stream takes what the other plots leave of it.
+    # In a figure with a fixed height, the stream takes the height that the other plots don't need.
     plot.update(sizing_mode="stretch_both", min_height=height)
     bars = plot.hbar(
         y="y",

@@ -75,7 +75,7 @@ class LiveFigure:
         self._records: list[Tasks] = []
         self._pinned: tuple[float, float, int, int] | None = None
         self._rows: dict[int, int] = {}
-        self._shown: list[Lane] = []
+        self._lanes: list[Lane] = []
         """Threads of the rows from top to bottom, with the names of their workers."""
         self._sent = _Sent()
         self._layout: Layout | None = None
@@ -165,7 +165,7 @@ class LiveFigure:
         lane, category = self.timeline.lanes_and_categories()
         place = np.zeros(len(self.timeline.lanes), np.int64)
         place[list(self._rows)] = list(self._rows.values())
-        workers = [self._short(lane.worker) for lane in self._shown]
+        workers = [self._short(lane.worker) for lane in self._lanes]
         return record_values(self._records[0], place[lane], category, workers, themes, limit)
 
     # -- tasks
@@ -222,9 +222,9 @@ class LiveFigure:
             outside = (views[0].stop < begin) | (views[0].start > stop)
             views = [views[0].take(np.flatnonzero(outside)), self._part(begin, stop, 2 * pixels, limit)]
         view = join(views)
-        seen = np.unique(view.lane).tolist()
+        lanes = np.unique(view.lane).tolist()
         threads = self._threads(start)
-        self._rows, self._shown = arranged(self.timeline.lanes, seen, self._samples.name, self._workers(), threads)
+        self._rows, self._lanes = arranged(self.timeline.lanes, lanes, self._samples.name, self._workers(), threads)
         self._sent.workers = dict(self._samples.names), threads
         self._sent.n_rows = self.timeline.n_rows
         self._sent.n_rectangles = len(view)
@@ -247,7 +247,7 @@ class LiveFigure:
         return {each.name: each.n_threads for each in latest if each is not None and each.time >= start}
 
     def _lanes_patches(self) -> Iterator[Patch]:
-        lanes = self._shown
+        lanes = self._lanes
         height, lane_height = stream_height(len(lanes))
         labels = _lane_labels(lanes, self._label, lane_height)
         yield Patch("lanes", "replace", {"label": labels})
@@ -329,8 +329,8 @@ class LiveFigure:
         self._sent.n_replayed = self.timeline.n_rows
         start, end = self._follow.edges()
         bars = progress_bars(self._counts)
-        shown = self._progress_columns()
-        yield Patch("replay", "replace", replay_columns(self._records, bars, shown, start, end))
+        bar_columns = self._progress_columns()
+        yield Patch("replay", "replace", replay_columns(self._records, bars, bar_columns, start, end))
         yield from at_the_end(end - start)
 
     # -- workers
@@ -373,18 +373,18 @@ class LiveFigure:
         each = max(20, _SEGMENTS // max(1, len(self._series)))
         n_segments = 0
         for source, quantity, unit in _QUANTITIES:
-            shown = [(start, end, each)]
+            parts = [(start, end, each)]
             if self._pinned is not None:
                 begin, stop, pixels, _ = self._pinned
                 # A part that covers the whole replaces it: drawing each line twice would cost twice in every frame.
                 covers = begin <= start + 1e-3 and stop >= end - 1e-3
-                shown = [*([] if covers else shown), (begin, stop, min(each, 2 * pixels))]
+                parts = [*([] if covers else parts), (begin, stop, min(each, 2 * pixels))]
             lines = [
-                (worker, self._series[worker].segments(quantity, *part)) for worker in self._workers() for part in shown
+                (worker, self._series[worker].segments(quantity, *part)) for worker in self._workers() for part in parts
             ]
-            drawn = self._segment_columns(source, quantity, unit, lines)
-            n_segments = len(drawn["x0"])
-            yield Patch(source, "replace", drawn)
+            segments = self._segment_columns(source, quantity, unit, lines)
+            n_segments = len(segments["x0"])
+            yield Patch(source, "replace", segments)
         self._sent.n_segments = n_segments
         self._sent.n_samples = {worker: len(series) for worker, series in self._series.items()}
 
@@ -537,9 +537,9 @@ def progress_bars(counts: Mapping[str, Mapping[str, int]]) -> list[tuple[Sequenc
     if len(rows) <= MOST_NAMES:
         return [((name,), count) for name, count in rows]
     rest = rows[MOST_NAMES - 1 :]
-    added = {key: sum(count[key] for _, count in rest) for key in COUNTS}
-    kept = [((name,), count) for name, count in rows[: MOST_NAMES - 1]]
-    return [*kept, (tuple(name for name, _ in rest), added)]
+    sums = {key: sum(count[key] for _, count in rest) for key in COUNTS}
+    bars = [((name,), count) for name, count in rows[: MOST_NAMES - 1]]
+    return [*bars, (tuple(name for name, _ in rest), sums)]
 
 
 def count_words(count: Mapping[str, int]) -> str:

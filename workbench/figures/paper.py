@@ -93,7 +93,7 @@ def _draw_lines(axes: Axes, lines: tuple[Line, ...]) -> None:
             off = np.array([line.y - line.low, line.high - line.y])
             axes.errorbar(line.x, line.y, yerr=off, fmt="none", ecolor="black", elinewidth=0.8)
     if any(line.name for line in lines):
-        # Above the lines, which it would hide wherever it were among them.
+        # The legend is above the plot, where it hides no line.
         axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(lines), borderaxespad=0)
 
 

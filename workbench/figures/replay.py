@@ -124,17 +124,17 @@ def replay_bar(
 def counts_over_time(
     records: Sequence[Tasks], bars: Sequence[tuple[Sequence[str], Mapping[str, int]]], start: float, end: float
 ) -> list[dict[str, Any]]:
-    """Return the tasks of each progress bar that were started, done and failed by the end of each of `STEPS` steps.
+    """Count the started, done and failed tasks of each progress bar by the end of each of `STEPS` steps.
 
     `bars` are the task names of each bar, and its final counts. The returned numbers end with these: tasks that the
     scheduler counted but no worker reported are spread in proportion. Times are in seconds since the epoch.
     """
-    seen = [_Counted(tasks, start, end) for tasks in records]
+    per_record = [_TaskCounts(tasks, start, end) for tasks in records]
     counts = []
     for names, final in bars:
-        counted = {kind: sum((each.of(names, kind) for each in seen), np.zeros(STEPS)) for kind in _KINDS}
-        done, erred = _fitted(counted["done"], final["done"]), _fitted(counted["erred"], final["erred"])
-        started = _fitted(counted["started"], final["done"] + final["erred"])
+        sums = {kind: sum((each.of(names, kind) for each in per_record), np.zeros(STEPS)) for kind in _KINDS}
+        done, erred = _fitted(sums["done"], final["done"]), _fitted(sums["erred"], final["erred"])
+        started = _fitted(sums["started"], final["done"] + final["erred"])
         counts.append({"total": final["total"], "started": started, "done": done, "erred": erred})
     return counts
 
@@ -142,15 +142,15 @@ def counts_over_time(
 def replay_columns(
     records: Sequence[Tasks],
     bars: Sequence[tuple[Sequence[str], Mapping[str, int]]],
-    shown: Mapping[str, list[Any]],
+    bar_columns: Mapping[str, list[Any]],
     start: float,
     end: float,
 ) -> dict[str, list[Any]]:
-    """Return the columns of the source `replay`; `shown` are those of the progress bars at the end."""
+    """Return the columns of the source `replay`; `bar_columns` are those of the final progress bars."""
     counts = {
         "steps": STEPS,
         "names": counts_over_time(records, bars, start, end),
-        "final": {name: shown[name] for name in ("done", "erred", "processing", "count")},
+        "final": {name: bar_columns[name] for name in ("done", "erred", "processing", "count")},
     }
     return {"start": [1000 * start], "end": [1000 * end], "counts": [json.dumps(counts, separators=(",", ":"))]}
 
@@ -160,7 +160,7 @@ _OVER: dict[str, Any] = {"level": "overlay", "visible": False}
 _NO_LINE: dict[str, Any] = {"line_color": None, "left": 0, **_OVER}
 
 
-class _Counted:
+class _TaskCounts:
     """Tasks of each name, by the step in which they started or ended."""
 
     def __init__(self, tasks: Tasks, start: float, end: float) -> None:
@@ -183,10 +183,10 @@ class _Counted:
         return self._by_kind[kind][rows].sum(0).cumsum().astype(float)
 
 
-def _fitted(counted: npt.NDArray[np.float64], final: int) -> list[int]:
-    if counted[-1] == 0:
+def _fitted(counts: npt.NDArray[np.float64], final: int) -> list[int]:
+    if counts[-1] == 0:
         return [0] * (STEPS - 1) + [final]
-    return np.rint(counted * (final / counted[-1])).astype(int).tolist()
+    return np.rint(counts * (final / counts[-1])).astype(int).tolist()
 
 
 def _style(theme: Theme) -> str:

@@ -58,21 +58,21 @@ def report_html(run: Run, events: Batch | None, pictures: Sequence[Picture] = ()
 
     `events` are None if nothing was recorded. `pictures` are those of the answer.
     """
-    record, found = run.model_dump(mode="json"), facts(run)
+    record, run_facts = run.model_dump(mode="json"), facts(run)
     everything = json.dumps(record, indent=2, default=str, ensure_ascii=False)
-    time = facts_html(found, "time")
+    time = facts_html(run_facts, "time")
     body = tag(
         "main",
         _heading(run),
-        facts_html(found, "error"),
-        facts_html(found, "answer"),
+        facts_html(run_facts, "error"),
+        facts_html(run_facts, "answer"),
         pictures_html(pictures),
-        facts_html(found, "check"),
+        facts_html(run_facts, "check"),
         tag("h2", TITLES["time"]) + time if time else "",
         tag("h2", "What the cluster did"),
         tag("div", id="figure") + paragraph(_HOW_TO_MOVE) if events else paragraph(_NOTHING_RECORDED),
         measurements_html(record),
-        folded("Details", details_html(found)),
+        folded("Details", details_html(run_facts)),
         folded("The whole record as JSON", tag("pre", everything)),
         class_="wb-Sheet",
     )

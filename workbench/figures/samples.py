@@ -79,8 +79,8 @@ class Workers:
     def feed(self, samples: Iterable[WorkerSample]) -> None:
         """Take in samples, and forget workers without a sample for the time that breaks their line."""
         for sample in samples:
-            known = self._latest.get(sample.name, sample)
-            self._latest[sample.name] = max(known, sample, key=lambda each: each.time)
+            before = self._latest.get(sample.name, sample)
+            self._latest[sample.name] = max(before, sample, key=lambda each: each.time)
         now = max((each.time for each in self._latest.values()), default=0.0)
         self._latest = {worker: each for worker, each in self._latest.items() if now - each.time <= GAP}
 
@@ -89,11 +89,11 @@ class Workers:
         if not self._latest:
             return ""
         quantities = ("cpu", "memory", "memory_limit", "spilled")
-        cpu, held, limit, spilled = (sum(getattr(each, of) for each in self._latest.values()) for of in quantities)
+        cpu, memory, limit, spilled = (sum(getattr(each, of) for each in self._latest.values()) for of in quantities)
         parts = (
             count(len(self._latest), "worker"),
             f"{cpu:.0f} % CPU",
-            f"{size(held)} of {size(limit)}" if limit else size(held),
+            f"{size(memory)} of {size(limit)}" if limit else size(memory),
             f"{size(spilled)} spilled" if spilled else None,
         )
         return joined(parts)
@@ -124,15 +124,15 @@ def line(time: npt.NDArray[np.float64], values: npt.NDArray[np.float64], gap: fl
 def extremes(
     time: npt.NDArray[np.float64], values: npt.NDArray[np.float64], most: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the least and largest value of each of `most` / 2 groups of neighbors, so that no peak is lost."""
+    """Return the least and largest value of each of `most` / 2 groups of neighbors, so that all peaks remain."""
     n_groups = max(1, most // 2)
     if len(time) <= 2 * n_groups:
         return time, values
     edges = np.linspace(0, len(time), n_groups + 1).astype(int)
-    kept = []
+    extrema = []
     for begin, stop in pairwise(edges.tolist()):
         part = values[begin:stop]
-        kept += sorted({begin + int(part.argmin()), begin + int(part.argmax())})
-    rows = np.array([0, *kept, len(time) - 1])
+        extrema += sorted({begin + int(part.argmin()), begin + int(part.argmax())})
+    rows = np.array([0, *extrema, len(time) - 1])
     rows = np.unique(rows)
     return time[rows], values[rows]

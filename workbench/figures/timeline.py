@@ -22,8 +22,8 @@ from workbench.monitor.events import KINDS, Batch, Task, Tasks
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-KEPT = 1_000_000
-"""Largest number of intervals kept; the oldest ones of a longer stream are dropped."""
+MOST_INTERVALS = 1_000_000
+"""Largest number of intervals in memory; the oldest ones of a longer stream are dropped."""
 
 MOST_RECTANGLES = 8_000
 """Number of rectangles that a browser's canvas draws in 50 ms, regardless of the number of pixels."""
@@ -71,24 +71,24 @@ class View:
 
 def arranged(
     lanes: Sequence[Lane],
-    seen: Iterable[int],
-    called: Callable[[str], str],
+    visible: Iterable[int],
+    name_of: Callable[[str], str],
     order: Sequence[str],
     threads: Mapping[str, int],
 ) -> tuple[dict[int, int], list[Lane]]:
-    """Return the row of each visible lane, and the rows, sorted by the worker's place in `order` and then by thread.
+    """Return the row of each visible lane, and the sorted rows: by the worker's place in `order`, then by thread.
 
-    Lanes of a restarted worker share a row: it is `called` by the same name. Workers have rows for all their `threads`
-    before the first task of each, so that no row moves during a run.
+    Lanes of a restarted worker share a row: `name_of` gives it the same name. Workers have rows for all their
+    `threads` before the first task of each, so that no row moves during a run.
     """
     rank = {name: place for place, name in enumerate(order)}
-    shown = {lane: Lane(called(lanes[lane].worker), lanes[lane].thread) for lane in seen}
+    named = {lane: Lane(name_of(lanes[lane].worker), lanes[lane].thread) for lane in visible}
     reserved = {Lane(name, thread) for name, number in threads.items() for thread in range(number)}
     rows = sorted(
-        reserved.union(shown.values()), key=lambda each: (rank.get(each.worker, len(rank)), each.worker, each.thread)
+        reserved.union(named.values()), key=lambda each: (rank.get(each.worker, len(rank)), each.worker, each.thread)
     )
     place = {each: row for row, each in enumerate(rows)}
-    return dict(sorted(((lane, place[each]) for lane, each in shown.items()), key=lambda item: item[1])), rows
+    return dict(sorted(((lane, place[each]) for lane, each in named.items()), key=lambda item: item[1])), rows
 
 
 def join(views: Sequence[View]) -> View:
@@ -99,14 +99,14 @@ def join(views: Sequence[View]) -> View:
 class Timeline:
     """Intervals of all tasks so far, in columns."""
 
-    def __init__(self, kept: int = KEPT) -> None:
+    def __init__(self, most: int = MOST_INTERVALS) -> None:
         self.lanes: list[Lane] = []
         self.colors = TaskColors()
         self.n_rows = 0
         """Number of rows ever fed; a row keeps its number when older ones are dropped."""
         self.first_row = 0
         """Oldest row that is still there."""
-        self._kept = kept
+        self._most = most
         self._columns = _Columns(1024)
         self._lane_of: dict[tuple[str, int], int] = {}
         self._n_threads: dict[str, int] = {}
@@ -120,9 +120,9 @@ class Timeline:
         """Add the tasks of a batch."""
         if len(batch.tasks):
             self._add(batch.tasks)
-        # A record is kept whole, however long it is.
-        if len(self) > 1.25 * self._kept and not batch.recorded:
-            self._forget(len(self) - self._kept)
+        # No part of a record is dropped, however long it is.
+        if len(self) > 1.25 * self._most and not batch.recorded:
+            self._forget(len(self) - self._most)
 
     def lanes_and_categories(self) -> tuple[Integers, Integers]:
         """Return the lane and category of each row that is still there."""
@@ -180,15 +180,15 @@ class Timeline:
         """Return wide intervals as they are, and the others as one rectangle for each lane, column and category."""
         columns = self._filled()
         # A slice if possible: it copies nothing.
-        chosen: Any = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
+        selected: Any = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
         column_width = (end - start) / n_columns
-        begins = (np.maximum(columns.start[chosen], start) - start) / column_width
-        ends = (np.minimum(columns.stop[chosen], end) - start) / column_width
+        begins = (np.maximum(columns.start[selected], start) - start) / column_width
+        ends = (np.minimum(columns.stop[selected], end) - start) / column_width
         column = np.minimum(begins.astype(np.intp), n_columns - 1)
         last_column = np.minimum(ends.astype(np.intp), n_columns - 1)
         shape = (len(self.lanes) * n_columns, N_CATEGORIES)
         n_slots = shape[0] * shape[1]
-        slot = (columns.lane[chosen] * n_columns + column) * N_CATEGORIES + columns.category[chosen]
+        slot = (columns.lane[selected] * n_columns + column) * N_CATEGORIES + columns.category[selected]
         wide = np.flatnonzero(ends - begins >= 1)
         slot[wide] = n_slots
         busy: Any = np.bincount(slot, np.minimum(ends, column + 1) - begins, n_slots + 1)
@@ -217,18 +217,18 @@ class Timeline:
     def _of_cells(
         self, busy: Any, count: Integers, row: Integers, start: float, column_width: float, n_columns: int
     ) -> View:
-        cell, category, filled, counted = _drawn(busy, count)
+        cell, category, filled, n_intervals = _cells_to_draw(busy, count)
         picked = row[cell, category]
         columns = self._filled()
         lengths = (columns.stop[picked] - columns.start[picked]) / column_width
-        single = (counted == 1) & (np.abs(filled - lengths) < 1e-6)
+        single = (n_intervals == 1) & (np.abs(filled - lengths) < 1e-6)
         column_start = start + (cell % n_columns) * column_width
         return View(
             start=np.where(single, columns.start[picked], column_start),
             stop=np.where(single, columns.stop[picked], column_start + column_width),
             lane=cell // n_columns,
             category=category,
-            count=counted,
+            count=n_intervals,
             busy=filled * column_width,
             # Transfers of one thread overlap: together they may take more than the elapsed time.
             fill=np.where(single, 1.0, np.minimum(filled, 1.0)),
@@ -251,9 +251,9 @@ class Timeline:
         # Counting instead of sorting by both: for a million tasks that takes a tenth of the time.
         pair = tasks.worker.codes.astype(np.int64) * len(threads) + which.reshape(-1)
         lanes = np.zeros(len(tasks.worker.values) * len(threads), np.int32)
-        for found in np.flatnonzero(np.bincount(pair, minlength=len(lanes))).tolist():
-            worker, thread = divmod(found, len(threads))
-            lanes[found] = self._lane(tasks.worker.values[worker], int(threads[thread]))
+        for index in np.flatnonzero(np.bincount(pair, minlength=len(lanes))).tolist():
+            worker, thread = divmod(index, len(threads))
+            lanes[index] = self._lane(tasks.worker.values[worker], int(threads[thread]))
         return lanes[pair]
 
     def _lane(self, worker: str, thread: int) -> int:
@@ -268,9 +268,9 @@ class Timeline:
     def _forget(self, n_rows: int) -> None:
         self._columns.drop(len(self), n_rows)
         self.first_row += n_rows
-        gone = bisect_right(self._batch_starts, self.first_row) - 1
-        del self._batches[:gone]
-        del self._batch_starts[:gone]
+        n_dropped = bisect_right(self._batch_starts, self.first_row) - 1
+        del self._batches[:n_dropped]
+        del self._batch_starts[:n_dropped]
 
     def _filled(self) -> _Columns:
         return self._columns.first(len(self))
@@ -314,7 +314,7 @@ def _categories(tasks: Tasks, colors: TaskColors) -> npt.NDArray[np.int16]:
     return categories
 
 
-def _drawn(busy: Any, count: Integers) -> tuple[Integers, Integers, Floats, Integers]:
+def _cells_to_draw(busy: Any, count: Integers) -> tuple[Integers, Integers, Floats, Integers]:
     """Return the cells and their categories to draw: the longest one of all computing, and each of the others."""
     computing = slice(0, TRANSFER)
     # The count, in parts of a billion, decides between tasks that took no time at all.

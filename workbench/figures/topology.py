@@ -27,10 +27,10 @@ def topology_of(inventory: Mapping[str, Any] | None) -> Topology | None:
     """Return a machine's topology as stored in a record; None if there is none, or no connection to show."""
     recorded = (inventory or {}).get("topology")
     try:
-        found = Topology.model_validate(recorded) if recorded else None
+        topology = Topology.model_validate(recorded) if recorded else None
     except ValidationError:
         return None  # The record of another machine may hold anything.
-    return found if found is not None and has_ways(found) else None
+    return topology if topology is not None and has_ways(topology) else None
 
 
 def topology_html(topology: Topology, *, simulated: bool = False) -> Markup:

@@ -100,14 +100,14 @@ class Totals:
 
     def _tasks_html(self) -> Markup:
         rows = sorted(self.rows.values(), key=lambda row: -row.seconds)
-        shown, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
+        visible, rest = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
         if rest:
             sums = (sum(getattr(row, name) for row in rest) for name in ("tasks", "seconds", "nbytes", "failed"))
-            shown.append(Row(f"{formats.count(len(rest), 'more name')}", "#797979", *sums))
+            visible.append(Row(f"{formats.count(len(rest), 'more name')}", "#797979", *sums))
         any_failed = any(row.failed for row in rows)
         head = ("Task", "Number", "Computing", "Mean", "Results", *(("Failed",) if any_failed else ()))
-        longest = max((row.seconds for row in shown), default=0.0)
-        return _table(head, [_cells(row, longest)[: len(head)] for row in shown])
+        longest = max((row.seconds for row in visible), default=0.0)
+        return _table(head, [_cells(row, longest)[: len(head)] for row in visible])
 
     def _gpus_html(self) -> Markup:
         gpus = sorted(self._gpus.values(), key=lambda gpu: (gpu.latest.host, gpu.latest.index))
