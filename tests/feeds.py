@@ -12,9 +12,9 @@ from workbench.monitor.events import Batch, Task, Tasks, make_tasks
 class Feed(feed.Feed):
     """A feed whose batches wait for `take`."""
 
-    def __init__(self, client: Any, *, apart: bool = False) -> None:
+    def __init__(self, client: Any, *, separate: bool = False) -> None:
         self._waiting: list[Batch] = []
-        super().__init__(client, self._waiting.append, apart=apart)
+        super().__init__(client, self._waiting.append, separate=separate)
 
     def take(self) -> list[Batch]:
         """Batches that came since the last call."""

@@ -386,7 +386,7 @@ def test_the_end_of_a_watch_leaves_a_worker_be_that_is_telling_how_it_is(monkeyp
         (worker,) = cluster.scheduler.workers
         samples = []
         for _ in range(5):
-            with Feed(client, apart=True) as feed:
+            with Feed(client, separate=True) as feed:
                 client.submit(increment, 1, pure=False).result()
                 time.sleep(0.13)
                 asked = time.time()

@@ -39,7 +39,7 @@ def test_tasks_of_two_clients_are_told_apart_also_where_they_have_one_name(two_c
     mine, theirs = two_clients
     before = theirs.map(slowly, range(1000, 1003))
     theirs.gather(before)
-    with Feed(mine, apart=True) as feed:
+    with Feed(mine, separate=True) as feed:
         others = theirs.map(slowly, range(20))
         own = mine.map(slowly, range(100, 110))
         mine.gather(own)
@@ -58,7 +58,7 @@ def test_an_array_of_another_client_is_its_own_down_to_the_first_task(two_client
     import dask.array as da
 
     mine, theirs = two_clients
-    with Feed(mine, apart=True) as feed, Feed(mine) as whole:
+    with Feed(mine, separate=True) as feed, Feed(mine) as whole:
         theirs.compute(da.ones((40, 40), chunks=10).sum()).result()
         mine.compute((da.zeros((40, 40), chunks=10) + 1).sum()).result()
     found = computed(feed.take())
@@ -71,7 +71,7 @@ def test_an_array_of_another_client_is_its_own_down_to_the_first_task(two_client
 def test_what_a_client_wanted_before_anybody_watched_is_known_as_its_own(two_clients: Any) -> None:
     mine, theirs = two_clients
     early = theirs.map(slowly, range(200, 260), key="early")
-    with Feed(mine, apart=True) as feed:
+    with Feed(mine, separate=True) as feed:
         theirs.gather(early)
     assert {task.source for task in computed(feed.take())} == {theirs.id}
 

@@ -41,7 +41,7 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self._seen: set[str] = set()
+        self._uuids: set[str] = set()
         self._last: dict[tuple[str, str], tuple[float, float]] = {}
         # Joules and seconds, by UUID and source.
         self._sums: dict[tuple[str, str], tuple[float, float]] = {}
@@ -49,7 +49,7 @@ class Meter:
     def feed(self, samples: Iterable[GpuSample]) -> None:
         """Add samples; those of one GPU in their order."""
         for each in samples:
-            self._seen.add(each.uuid)
+            self._uuids.add(each.uuid)
             for what, value in (("counters", each.energy), ("power", each.power)):
                 if value is not None:
                     self._add((each.uuid, what), each.time, value)
@@ -76,6 +76,6 @@ class Meter:
             joules=sum(joules for joules, _ in known.values()),
             seconds=max(seconds for _, seconds in known.values()),
             n_gpus=len(known),
-            n_unknown=len(self._seen) - len(known),
+            n_unknown=len(self._uuids) - len(known),
             source="counters" if len(counted) == len(known) else "counters and power" if counted else "power",
         )

@@ -60,7 +60,7 @@ class WorkerSample:
     """Bytes on disk."""
     n_executing: int
     n_threads: int = 0
-    """Threads of the worker; 0 once it was asked to leave, and in older records."""
+    """Threads of the worker; 0 after it was retired, and in older records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,14 +39,14 @@ class Feed:
 
     Several feeds can watch one scheduler, through one client or many: it does the work once. With a synchronous
     client use `start`, `close` or `with`; with an asynchronous one `astart` and `aclose`. `on_batch` is called with
-    each batch in the client's event loop, so it must be quick. `apart` separates the tasks that this client submits
-    after `start` from its earlier ones and from those of other clients: progress counts only these tasks, and
+    each batch in the client's event loop, so it must be quick. `separate` distinguishes the tasks that this client
+    submits after `start` from its earlier ones and from those of other clients: progress counts only these tasks, and
     `Tasks.source` names the clients of the others.
     """
 
-    def __init__(self, client: Client, on_batch: Callable[[Batch], None], *, apart: bool = False) -> None:
+    def __init__(self, client: Client, on_batch: Callable[[Batch], None], *, separate: bool = False) -> None:
         self.client = client
-        self.apart = apart
+        self.separate = separate
         self._id = uuid4().hex
         self._on_batch = on_batch
         self._ended: asyncio.Event | None = None
@@ -74,7 +74,7 @@ class Feed:
                 feed=self._id,
                 batch_interval=config.seconds("monitor.batch-interval"),
                 sample_interval=config.seconds("monitor.sample-interval"),
-                apart=self.apart,
+                separate=self.separate,
                 gpu_watch=gpu_watch,
                 gpu_sampler=dumps(Travelling(sampler.GpuSampler, (Travelling(sampling), gpu_watch, gpu_interval))),
             )
@@ -87,7 +87,7 @@ class Feed:
         """Stop watching, from a coroutine. When this returns, the batches have all events until its call."""
         latest: Mapping[str, Any] = {}
         try:
-            if self.apart and self.client.status == "running":
+            if self.separate and self.client.status == "running":
                 # The record ends with the current state of the workers: a heartbeat may be a second old.
                 with contextlib.suppress(TimeoutError, OSError):
                     latest = await asyncio.wait_for(self.client.run(_doing, on_error="ignore"), _LAST_BATCH)
@@ -134,6 +134,6 @@ def _hand_out(client: Client, event: tuple[float, Any]) -> None:
             # Messages sent before a watch began are not part of it.
             if (since := message["watches"].get(feed._id)) is not None:
                 feed._on_batch(unpack(message, (client.id, since)))
-            elif not feed.apart:
+            elif not feed.separate:
                 everyones = everyones or unpack(message)
                 feed._on_batch(everyones)

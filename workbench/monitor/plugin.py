@@ -74,7 +74,7 @@ class Monitor(SchedulerPlugin):
         self._published: dict[str, Any] | None = None
         self._links: dict[str, Any] | None = None
         self._sampled: dict[str, tuple[float, tuple[Any, ...]]] = {}
-        self._left: list[tuple[Any, ...]] = []
+        self._retired: list[tuple[Any, ...]] = []
         self._sample_interval = sample_interval
         self._next_sample = 0.0
         self._resting = 0.0
@@ -100,17 +100,17 @@ class Monitor(SchedulerPlugin):
         if self._scheduler.plugins.get(NAME) is self:
             self._scheduler.remove_plugin(name=NAME)
 
-    def add_watcher(self, client: str, feed: str, apart: bool = False) -> None:
+    def add_watcher(self, client: str, feed: str, separate: bool = False) -> None:
         """Send to this client as well, starting with the whole current state."""
         self.watchers.setdefault(client, set()).add(feed)
-        if apart:
+        if separate:
             self._owners.divide(feed)
         self._scheduler.subscribe_topic(TOPIC, client)
         self._published = self._links = None
         self._sampled = {}
         self._next_sample = 0.0
         self._gpus.repeat()
-        # At once: the client counts its own tasks from its first message on.
+        # Send at once, since the client counts its own tasks from its first message on.
         self._tick()
 
     def remove_watcher(self, client: str, feed: str, latest: Mapping[str, Any]) -> None:
@@ -151,11 +151,11 @@ class Monitor(SchedulerPlugin):
             self._scheduler._broker.truncate(GPU_TOPIC)
 
     def remove_worker(self, scheduler: Any, worker: str, *, stimulus_id: str = "", **kwargs: Any) -> None:
-        """Forget a worker's GPUs; if the worker was asked to leave, report it with no threads."""
+        """Forget a worker's GPUs; if the worker was retired, report it with no threads."""
         self._gpus.forget(worker)
         _, last = self._sampled.pop(worker, (0.0, ()))
         if last and stimulus_id.startswith("retire-workers"):
-            self._left.append((*last[:2], time(), 0.0, 0, last[5], 0, 0, 0))
+            self._retired.append((*last[:2], time(), 0.0, 0, last[5], 0, 0, 0))
 
     def restart(self, scheduler: Any) -> None:
         """Forget all tasks, as the scheduler does."""
@@ -291,7 +291,7 @@ class Monitor(SchedulerPlugin):
         return {"needs": {name: sorted(of - {name}) for name, of in self._needs.items()}, "speeds": fastest}
 
     def _samples(self, latest: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        samples, self._left = self._left, []
+        samples, self._retired = self._retired, []
         for address, worker in self._scheduler.workers.items():
             metrics = latest.get(address, worker.metrics)
             at = metrics.get("time", 0.0)
@@ -362,8 +362,8 @@ class Disk:
 
     def _count(self) -> dict[Any, float]:
         """Count the values moved to or from the disk until now, by task name and direction."""
-        counted = self._scheduler.cumulative_worker_metrics.items()
-        return {key[1:3]: n for key, n in counted if key[0] == "execute" and key[2:] in _MOVES}
+        metrics = self._scheduler.cumulative_worker_metrics.items()
+        return {key[1:3]: n for key, n in metrics if key[0] == "execute" and key[2:] in _MOVES}
 
 
 def _latest(spans: Any) -> Any:
@@ -489,8 +489,8 @@ class Owners:
         return rows
 
     def _keep(self, which: Callable[[tuple[str, int]], bool]) -> None:
-        for gone in [owner for owner in self._counts if not which(owner)]:
-            del self._counts[gone]
+        for owner in [each for each in self._counts if not which(each)]:
+            del self._counts[owner]
 
 
 class Gpus:
@@ -564,7 +564,7 @@ class Gpus:
         reason = sample["absent"].pop("processes", None)
         if processes is not None:
             pids = {pid for place, pid in self._processes.values() if place == host}
-            ours = [held for pid, held in processes if pid in pids]
+            ours = [n_bytes for pid, n_bytes in processes if pid in pids]
             if None in ours:
                 reason = "NVML doesn't report how much each process holds"
             elif not ours and not pids_known:
@@ -612,10 +612,10 @@ def watch(
     sample_interval: float,
     gpu_watch: str,
     gpu_sampler: bytes,
-    apart: bool = False,
+    separate: bool = False,
     dask_scheduler: Any = None,
 ) -> None:
-    """Make the scheduler send its events to a client, for one of its feeds; `apart` separates earlier tasks.
+    """Make the scheduler send its events to a feed of a client; `separate` distinguishes its tasks from earlier ones.
 
     The first watcher sets the intervals and the sampler for all.
     """
@@ -626,7 +626,7 @@ def watch(
         monitor = Monitor(dask_scheduler, batch_interval, sample_interval, gpu_watch, gpu_sampler)
         dask_scheduler.add_plugin(monitor, name=NAME)
         monitor.begin()
-    monitor.add_watcher(client, feed, apart)
+    monitor.add_watcher(client, feed, separate)
 
 
 def unwatch(client: str, feed: str, latest: Mapping[str, Any], dask_scheduler: Any = None) -> bool:
@@ -642,11 +642,11 @@ def unwatch(client: str, feed: str, latest: Mapping[str, Any], dask_scheduler: A
 
 
 def doing(dask_worker: Any) -> dict[str, Any]:
-    """Return the current state of a worker, and the kinds of values moved to or from its disk since its last heartbeat.
+    """Return the current state of a worker, and the kinds of values it moved to or from disk since its heartbeat.
 
     This doesn't request a heartbeat: two at once end the worker.
     """
-    # The processor's load within a few of its clock ticks would be noise.
+    # The CPU load over only a few clock ticks would be noise.
     if monotonic() - dask_worker.monitor.last_time > 0.1:
         dask_worker.monitor.update()
     since = dask_worker.digests_total_since_heartbeat

@@ -178,18 +178,18 @@ class _Stream:
 
     def _flush(self) -> bool:
         """Write as much of the waiting bytes as possible, as readers accept a cut stream; return whether all fit."""
-        left = self._waiting.getvalue()
+        rest = self._waiting.getvalue()
         try:
             if self._file is None:
                 self._file = self._path.open("wb", buffering=0)
-            while left:
-                left = left[self._file.write(left) :]
+            while rest:
+                rest = rest[self._file.write(rest) :]
         except OSError as err:
             self._problem = err.strerror or str(err)
         self._waiting.seek(0)
         self._waiting.truncate()
-        self._waiting.write(left)
-        return not left
+        self._waiting.write(rest)
+        return not rest
 
 
 def finish_recording(path: Path) -> None:
@@ -222,13 +222,13 @@ def _finish(path: Path, schema: pa.Schema, **options: Any) -> None:
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(batch)
-        if sum(each.num_rows for each in held) >= _ROWS:
-            yield held
-            held = []
-    yield held
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= _ROWS:
+            yield waiting
+            waiting = []
+    yield waiting
 
 
 def fill_first_table(*, without_pandas: bool = False) -> None:
@@ -267,12 +267,12 @@ def read_events(path: Path) -> Batch:
     with _readable(path), _opened(path, SCHEMA) as read:
         if read is None:
             raise NotFoundError(f"No events were recorded at {path}.")
-        found = _batch(read)
+        events = _batch(read)
     try:
         with _readable(gpu_path(path)), _opened(gpu_path(path), GPU_SCHEMA) as read:
-            return found if read is None else with_gpus(found, read(GPU_SCHEMA.names))
+            return events if read is None else with_gpus(events, read(GPU_SCHEMA.names))
     except DamagedError as err:
-        return replace(found, no_gpus=(NoGpus("", str(err), expected=True),))
+        return replace(events, no_gpus=(NoGpus("", str(err), expected=True),))
 
 
 @contextlib.contextmanager
@@ -285,8 +285,8 @@ def _readable(path: Path) -> Iterator[None]:
     except NotFoundError:
         raise
     except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError, BadInputError) as err:
-        said = str(err).splitlines()[0][:120] if str(err) else type(err).__name__
-        raise DamagedError(f"{path.name} can't be read, so what it held is lost: it {said}") from err
+        reason = str(err).splitlines()[0][:120] if str(err) else type(err).__name__
+        raise DamagedError(f"{path.name} can't be read, so what it held is lost: it {reason}") from err
 
 
 def check_record(path: Path, *, most_rows: int, most_bytes: int) -> None:
@@ -347,8 +347,8 @@ def _read_within() -> None:
     path, most = Path(sys.argv[1]), int(sys.argv[2])
     pa.set_cpu_count(1)
     fill_first_table(without_pandas=True)
-    taken = getattr(psutil.Process().memory_info(), "data", 0)
-    resource.setrlimit(resource.RLIMIT_DATA, (taken + most,) * 2)
+    used = getattr(psutil.Process().memory_info(), "data", 0)
+    resource.setrlimit(resource.RLIMIT_DATA, (used + most,) * 2)
     try:
         found = Batch(0.0)
         for each, schema in ((path, SCHEMA), (gpu_path(path), GPU_SCHEMA)):
@@ -394,8 +394,8 @@ def _tables(batch: Batch) -> Iterable[pa.Table]:
     yield _table("worker", samples.pop("time"), samples)
     if batch.progress is not None:
         counts = batch.progress.counts
-        counted = {key: [count.get(key, 0) for count in counts.values()] for key in COUNTS}
-        yield _table("progress", [batch.progress.time] * len(counts), {"name": list(counts), **counted})
+        columns = {key: [count.get(key, 0) for count in counts.values()] for key in COUNTS}
+        yield _table("progress", [batch.progress.time] * len(counts), {"name": list(counts), **columns})
 
 
 def _table(event: str, times: list[float], columns: dict[str, Any]) -> pa.Table:

@@ -101,7 +101,7 @@ class _Shares:
     def __init__(self, devices: Any, watch: str) -> None:
         self._devices = devices
         self._watch = watch
-        self._held: dict[str, Any] = {}
+        self._claims: dict[str, Any] = {}
         self._mine: list[Any] = []
         self._began = time.monotonic()
         self._tried = self._began - CLAIM_INTERVAL
@@ -113,19 +113,19 @@ class _Shares:
             self._tried = now
             alone = self._devices.own_first and now - self._began < CLAIM_INTERVAL
             for uuid in self._devices.uuids[: 1 if alone else None]:
-                if uuid not in self._held:
+                if uuid not in self._claims:
                     self._claim(uuid)
         return self._mine
 
     def give_up(self) -> None:
         """Release all devices to other processes."""
-        for held in self._held.values():
-            if held is not None:
-                held.close()
+        for claim in self._claims.values():
+            if claim is not None:
+                claim.close()
 
     def _claim(self, uuid: str) -> None:
         try:
-            self._held[uuid] = _hold(f"workbench-{self._watch}-{uuid}")
+            self._claims[uuid] = _hold(f"workbench-{self._watch}-{uuid}")
         except OSError:
             return
         self._mine.append(self._devices.device(uuid))
@@ -136,12 +136,12 @@ def _hold(name: str) -> Any:
     if sys.platform != "linux":
         return None  # the scheduler drops duplicates
     # A name without a file (unix(7), abstract sockets): it is released when the process ends, in any way.
-    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        held.bind(f"\0{name}")
+        holder.bind(f"\0{name}")
     except OSError as err:
-        held.close()
+        holder.close()
         if err.errno == errno.EADDRINUSE:
             raise
         return None
-    return held
+    return holder

@@ -101,7 +101,7 @@ def _started(watching: Watching, figure: CellWatch, blocks: contextlib.ExitStack
         blocks.enter_context(watching)
     except (BadInputError, StorageError) as err:
         # The cell is computed even if no record can be written.
-        feed = blocks.enter_context(Feed(watching.client, figure.take, apart=True))
+        feed = blocks.enter_context(Feed(watching.client, figure.take, separate=True))
         return feed.close, f"This is not kept: {err}"
     return watching.stop, f"Kept as {watching.id}: workbench show {watching.id}"
 

@@ -65,7 +65,7 @@ class Recording:
 
         # Done before the run, since the first batch would otherwise use the processors that the run needs.
         fill_first_table(without_pandas=self._alone)
-        self._feed = Feed(client, self._receive, apart=True).start()
+        self._feed = Feed(client, self._receive, separate=True).start()
         self._thread.start()
 
     def stop(self) -> None:
