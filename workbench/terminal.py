@@ -82,7 +82,7 @@ def show_hardware(inventory: Inventory, profiles: Sequence[Offered], budget: Bud
         _print(_gpu_table(inventory))
         _print()
     if inventory.topology is not None:
-        # Not folded at the width of the terminal: a broken matrix is unreadable.
+        # Lines are not wrapped, because a broken matrix is unreadable.
         _print(inventory.topology.text(), soft_wrap=True)
         for letters, meaning in inventory.topology.legend().items():
             _print(f"  {letters}: {meaning}", style="dim")
@@ -93,8 +93,8 @@ def show_hardware(inventory: Inventory, profiles: Sequence[Offered], budget: Bud
     table.add_column()
     for profile in profiles:
         mark = Text("✓", "green") if profile.available else Text("✗", "red")
-        said = Text(profile.summary if profile.available else profile.reason or "", "" if profile.available else "dim")
-        table.add_row(mark, profile.name, said)
+        text = Text(profile.summary if profile.available else profile.reason or "", "" if profile.available else "dim")
+        table.add_row(mark, profile.name, text)
     _print(table)
 
 
@@ -132,8 +132,8 @@ def show_clusters(records: Sequence[ClusterRecord]) -> None:
         if record.queued:
             _print(on_one_line(f"{record.name}: {record.waiting}"))
         if record.message:
-            said = on_one_line(f"{record.name}: {record.message}")
-            _print(said, style="dim" if record.status == "unknown" else "red")
+            text = on_one_line(f"{record.name}: {record.message}")
+            _print(text, style="dim" if record.status == "unknown" else "red")
         elif record.warning:
             _print(on_one_line(f"{record.name}: {record.warning}"), style="red")
         elif record.expires_at is not None and record.expires_at - time.time() < _IDLE_WARNING:
@@ -182,8 +182,8 @@ def show_workload(template: Template) -> None:
         _print(f"Run one: workbench run {template.name} --preset {offered[0].name}{scaled} --on cpu")
 
 
-def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: bool = False, kept: str = "") -> None:
-    """Print a table of runs, the way to see earlier ones, and the summary `kept` of their saved answers."""
+def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: bool = False, answers: str = "") -> None:
+    """Print a table of runs, how to see earlier ones, and `answers`, the summary of their saved answers."""
     if total and not runs:
         _print(f"There are {total} runs, so none comes after {offset} others. Give a smaller --offset.")
         return
@@ -214,8 +214,8 @@ def show_runs(runs: Sequence[Run], total: int, offset: int = 0, *, filtered: boo
     last = offset + len(runs)
     if last < total:
         _print(f"Runs {offset + 1} to {last} of {total}. For older ones: --offset {last}", style="dim")
-    if kept:
-        _print(Text(kept, "dim"))
+    if answers:
+        _print(Text(answers, "dim"))
 
 
 def show_run(run: Run) -> None:
@@ -259,9 +259,9 @@ def show_contents(contents: Contents) -> None:
             for each in contents.dimensions
         )
         columns = zip(("dimension", ">length", "from", "to"), *rows, strict=True)
-        heads, *found = zip(*(each for each in columns if any(each[1:])), strict=True)
+        heads, *body = zip(*(each for each in columns if any(each[1:])), strict=True)
         _print()
-        _print(_table(heads, found))
+        _print(_table(heads, body))
     for remark in contents.remarks:
         _print(on_one_line(remark))
 
@@ -322,14 +322,14 @@ def show_comparison(comparison: Comparison, summary: Summary) -> None:
         _print(sentence, style="dim")
 
 
-def show_comparisons(found: Sequence[tuple[Comparison, str]]) -> None:
+def show_comparisons(comparisons: Sequence[tuple[Comparison, str]]) -> None:
     """Print a table of comparisons and their verdicts."""
-    if not found:
+    if not comparisons:
         _print("There is no comparison yet. Make one: workbench compare array_sum --on cpu --on ucx", soft_wrap=True)
         return
     rows = (
         (each.id, each.status, f"{each.done} of {each.total}", each.error if each.error and not each.rows else verdict)
-        for each, verdict in found
+        for each, verdict in comparisons
     )
     _print(_table(("COMPARISON", "STATUS", "RUNS", "VERDICT"), rows))
 
@@ -430,8 +430,8 @@ def _age(created: float) -> str:
     return formats.duration(round(time.time() - created))
 
 
-def _print(*shown: Any, **options: Any) -> None:
-    Console().print(*shown, **options)
+def _print(*renderables: Any, **options: Any) -> None:
+    Console().print(*renderables, **options)
 
 
 def _pairs(pairs: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> Table:

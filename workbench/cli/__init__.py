@@ -49,9 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    given = sys.argv[1:] if argv is None else argv
+    words = sys.argv[1:] if argv is None else argv
     try:
-        arguments = _parse(given)
+        arguments = _parse(words)
         try:
             with by_command():
                 code: int = arguments.command(arguments)
@@ -63,42 +63,42 @@ def _run(argv: Sequence[str] | None) -> int:
         return code
     except WorkbenchError as err:
         text = str(err) if isinstance(err, FailedError) else " ".join(str(err).split())
-        return _refuse(text, err.exit_code, given, getattr(err, "parameter", None))
+        return _refuse(text, err.exit_code, words, getattr(err, "parameter", None))
     except SystemExit as err:
         return err.code if isinstance(err.code, int) else 0
     except KeyboardInterrupt:
-        return _refuse("interrupted", _INTERRUPTED, given)
+        return _refuse("interrupted", _INTERRUPTED, words)
     except BrokenPipeError:
         raise
     except OSError as err:
-        return _refuse(f"{err.strerror or err}{f': {err.filename}' if err.filename else ''}", 1, given)
+        return _refuse(f"{err.strerror or err}{f': {err.filename}' if err.filename else ''}", 1, words)
 
 
-def _refuse(message: str, code: int, given: Sequence[str], parameter: str | None = None) -> int:
+def _refuse(message: str, code: int, words: Sequence[str], parameter: str | None = None) -> int:
     """Print an error on stderr, with --json as JSON on stdout too, and return the exit code."""
     complain(message)
-    if "--json" in given:
+    if "--json" in words:
         error = {"message": message, "exit_code": code} | ({"parameter": parameter} if parameter else {})
         print_text(json.dumps({"error": error}, indent=2))
     return code
 
 
-def _parse(given: Sequence[str]) -> argparse.Namespace:
+def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser = _parser()
     complete(parser)
-    _check_text(given)
-    arguments, unknown = parser.parse_known_args(given)
+    _check_text(words)
+    arguments, unknown = parser.parse_known_args(words)
     if unknown and hasattr(arguments, "rest"):
-        if unknown[0] == given[1] and "profile" in arguments:
-            raise BadInputError(f"Given {quoted(given[1])} first. Give the profile before its options.")
+        if unknown[0] == words[1] and "profile" in arguments:
+            raise BadInputError(f"Given {quoted(words[1])} first. Give the profile before its options.")
         arguments.rest = unknown
     elif unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     return arguments
 
 
-def _check_text(given: Sequence[str]) -> None:
-    for each in given:
+def _check_text(words: Sequence[str]) -> None:
+    for each in words:
         try:
             each.encode()
         except UnicodeEncodeError as err:

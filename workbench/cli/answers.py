@@ -18,21 +18,21 @@ def print_text(text: str) -> int:
     return 0
 
 
-def answer(arguments: argparse.Namespace, value: Any, said: str | Callable[[Any], object]) -> int:
-    """Print `value` as JSON with --json, or else `said`; return exit code 0.
+def answer(arguments: argparse.Namespace, value: Any, text: str | Callable[[Any], object]) -> int:
+    """Print `value` as JSON with --json, or else `text`; return exit code 0.
 
-    `said` is a text, or a function that shows the answer with `workbench.terminal`, which is imported only then.
+    `text` may be a function that shows the answer with `workbench.terminal`, which is imported only then.
     """
     if arguments.json:
         from pydantic_core import to_jsonable_python
 
         # JSON escapes everything that `print_text` would remove, except this character.
         return print_text(json.dumps(to_jsonable_python(value), indent=2).replace("\x7f", "\\u007f"))
-    if isinstance(said, str):
-        return print_text(said)
+    if isinstance(text, str):
+        return print_text(text)
     from workbench import terminal
 
-    said(terminal)
+    text(terminal)
     return 0
 
 

@@ -40,7 +40,7 @@ def _up(arguments: argparse.Namespace) -> int:
         session.forget_profile(arguments.profile)
         return answer(arguments, {"forgotten": arguments.profile}, f"Forgotten: {arguments.profile}")
     if arguments.save_as is not None:
-        profile, choices = _chosen(_line(arguments))
+        profile, choices = _profile_and_choices(_line(arguments))
         spec = session.keep_profile(arguments.save_as, profile, **choices)
         saved = {"name": arguments.save_as, "profile": spec.profile, "why": spec.why}
         return answer(arguments, saved, f"Saved: {arguments.save_as}, a profile of your own: {spec.describe()}")
@@ -61,9 +61,9 @@ def _begin(session: Session, spec: ClusterSpec, arguments: argparse.Namespace, *
         return answer(arguments, {"code": spec.code}, spec.code.rstrip("\n"))
     if arguments.no_wait:
         # The user agreed before.
-        begun = session.start(spec, name=arguments.name, force=force, agreed=True)
-        text = f"{begun.name} is starting. See how far it is: workbench ls. Stop it: workbench down {begun.name}"
-        return answer(arguments, cluster_json(begun), text)
+        cluster = session.start(spec, name=arguments.name, force=force, agreed=True)
+        text = f"{cluster.name} is starting. See how far it is: workbench ls. Stop it: workbench down {cluster.name}"
+        return answer(arguments, cluster_json(cluster), text)
     record = start(session, spec, arguments, name=arguments.name, force=force)
     return answer(arguments, cluster_json(record), lambda terminal: terminal.show_cluster(record))
 
@@ -71,9 +71,9 @@ def _begin(session: Session, spec: ClusterSpec, arguments: argparse.Namespace, *
 def _ls(arguments: argparse.Namespace) -> int:
     session = new_session()
     if arguments.nearby:
-        found = session.nearby()
+        schedulers = session.nearby()
         none = "No scheduler of yours was found on this machine. Give the address of one: workbench up tcp://host:8786"
-        return answer(arguments, [each._asdict() for each in found], "\n".join(map(str, found)) or none)
+        return answer(arguments, [each._asdict() for each in schedulers], "\n".join(map(str, schedulers)) or none)
     records = session.clusters()
     return answer(arguments, [*map(cluster_json, records)], lambda terminal: terminal.show_clusters(records))
 
@@ -81,8 +81,8 @@ def _ls(arguments: argparse.Namespace) -> int:
 def _scale(arguments: argparse.Namespace) -> int:
     from workbench.clusters import control
 
-    given = [each for each in (arguments.workers, arguments.adapt, arguments.restart or None) if each is not None]
-    if len(given) != 1:
+    requests = [each for each in (arguments.workers, arguments.adapt, arguments.restart or None) if each is not None]
+    if len(requests) != 1:
         raise BadInputError("Give a number of workers, --adapt MIN MAX, or --restart.")
     if arguments.restart:
         record = finish(control.restart_workers(arguments.name))
@@ -112,14 +112,14 @@ def _follow(cluster: str, logs: dict[str, str], every: float = 1.0) -> int:
     """Print the last lines of each log, then new lines as they come, until the cluster ends."""
     from workbench.clusters import control, records
 
-    seen: dict[str, list[str]] = {}
+    printed: dict[str, list[str]] = {}
     while True:
         for name, text in logs.items():
             lines = text.splitlines()
-            new = new_lines(seen[name], lines) if name in seen else lines[-_LINES:]
+            new = new_lines(printed[name], lines) if name in printed else lines[-_LINES:]
             for line in new:
                 print_text(f"{name}: {line}")
-            seen[name] = lines
+            printed[name] = lines
         sys.stdout.flush()
         try:
             if records.read(cluster).is_over:
@@ -131,7 +131,7 @@ def _follow(cluster: str, logs: dict[str, str], every: float = 1.0) -> int:
 
 
 def new_lines(before: list[str], now: list[str]) -> list[str]:
-    """Return the lines that were added. Dask's logs lose their first lines as they grow, so count is no measure."""
+    """Return the lines that were added. Dask's logs lose their first lines as they grow, so counting isn't enough."""
     for start in range(len(before)):
         if before[start:] == now[: len(before) - start]:
             return now[len(before) - start :]
@@ -160,11 +160,11 @@ def _down(arguments: argparse.Namespace) -> int:
         for name in ended:
             session.stop(name)
     become = {how: [one for one in ended if endings.get(one, "stopped") == how] for how in _ENDINGS}
-    left = [f"Left as it is: {one.name}. {one.message}" for one in session.clusters() if one.status == "unknown"]
+    unknown = [f"Left as it is: {one.name}. {one.message}" for one in session.clusters() if one.status == "unknown"]
     done = [f"{how.capitalize()}: {', '.join(names)}{_ENDINGS[how]}" for how, names in become.items() if names]
     going = [run.id for one in become["detached"] for run in session.runs(cluster=one, status="running")]
     on = [f"Runs that go on there: {', '.join(going)}. To end one: workbench cancel {going[0]}"] if going else []
-    text = "\n".join([*(done or ["No cluster is running."]), *on, *(left if arguments.all else ())])
+    text = "\n".join([*(done or ["No cluster is running."]), *on, *(unknown if arguments.all else ())])
     return answer(arguments, become, text)
 
 
@@ -186,13 +186,13 @@ def spec_of(session: Session, line: str | Line) -> ClusterSpec:
     read = line if isinstance(line, Line) else read_line(line)
     if read.cluster is not None:
         raise BadInputError(f"--on: given '{line}'. Give a profile with its options, or else --cluster {read.cluster}.")
-    profile, choices = _chosen(read)
+    profile, choices = _profile_and_choices(read)
     _check_options(profile, choices)
     with naming_options(choices):
         return session.plan(profile, **choices)
 
 
-def _chosen(line: Line) -> tuple[str, dict[str, Any]]:
+def _profile_and_choices(line: Line) -> tuple[str, dict[str, Any]]:
     """Return the profile of a line and its choices: for a scheduler's address, the profile for those."""
     profile = str(line.profile)
     if ":" not in profile and not profile.endswith(".json"):
@@ -209,12 +209,12 @@ def _check_options(name: str, choices: Iterable[str]) -> None:
     from workbench.formats import meant
     from workbench.hardware import inventory
 
-    # Those that only it has need no look at its model, for which a gateway would be asked.
+    # The profile's own options are known without its model, which would require a request to a gateway.
     others = [each for each in choices if not takes(name, each)]
     known = profile(name).choices(inventory()).model_fields if others else {}
-    for given in (option_of(each) for each in others if each not in known):
+    for option in (option_of(each) for each in others if each not in known):
         options = [option_of(each) for each in known]
-        raise BadInputError(f"{name} has no option {given}.{meant(given, options)} It has: {', '.join(options)}.")
+        raise BadInputError(f"{name} has no option {option}.{meant(option, options)} It has: {', '.join(options)}.")
 
 
 def _line(arguments: argparse.Namespace) -> Line:
@@ -307,7 +307,7 @@ def add_cluster_commands(commands: Any) -> None:
         epilog="Examples: workbench up cpu --workers 4, workbench up tcp://host:8786. "
         "Options of a profile: workbench up slurm --help",
         usage="workbench up PROFILE [options of PROFILE] [options]",
-        # What isn't known here are options of the profile, to be read by its choices.
+        # Unknown options belong to the profile, whose choices read them.
         allow_abbrev=False,
         add_help=False,
     )
@@ -370,5 +370,5 @@ def add_no_wait(parser: argparse.ArgumentParser, text: str) -> None:
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
     """Add the option that answers questions with yes."""
-    said = "don't ask: without encryption, or over UCX, others may run code as you"
-    parser.add_argument("--yes", action="store_true", help=said)
+    text = "don't ask: without encryption, or over UCX, others may run code as you"
+    parser.add_argument("--yes", action="store_true", help=text)

@@ -48,8 +48,8 @@ def _compare(arguments: argparse.Namespace) -> int:
 def _limits(arguments: argparse.Namespace) -> dict[str, float]:
     from workbench.runs.comparing.gate import read_limit
 
-    given = {"slower": arguments.fail_if_slower, "memory": arguments.fail_if_memory_over}
-    return {name: read_limit(text) for name, text in given.items() if text is not None}
+    texts = {"slower": arguments.fail_if_slower, "memory": arguments.fail_if_memory_over}
+    return {name: read_limit(text) for name, text in texts.items() if text is not None}
 
 
 def _gate(comparison: Comparison, limits: dict[str, float], code: int) -> int:
@@ -61,7 +61,7 @@ def _gate(comparison: Comparison, limits: dict[str, float], code: int) -> int:
         complain(each.sentence)
     codes = {"over": _OVER, "failed": 1, "too few": code or _NOT_JUDGED}
     outcomes = {each.outcome for each in judged}
-    return next((found for outcome, found in codes.items() if outcome in outcomes), code)
+    return next((exit_code for outcome, exit_code in codes.items() if outcome in outcomes), code)
 
 
 def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool) -> Comparison:
@@ -69,7 +69,7 @@ def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool)
     comparison = None
     try:
         with ending_on(signal.SIGTERM, signal.SIGHUP):
-            given: dict[str, Any] = {
+            request: dict[str, Any] = {
                 "workload": arguments.workload,
                 "parameters": workload_parameters(arguments),
                 "on": arguments.on or None,
@@ -78,9 +78,9 @@ def _conducted(session: Session, arguments: argparse.Namespace, *, judged: bool)
                 "repeats": arguments.repeats,
                 "warmup": arguments.warmup,
             }
-            complain(session.forecast_comparison(**given))
+            complain(session.forecast_comparison(**request))
             with holding_back_signals():
-                comparison = session.compare(**given, agreed=arguments.yes or agreed, judged=judged)
+                comparison = session.compare(**request, agreed=arguments.yes or agreed, judged=judged)
             with shown("comparison_progress", comparison, arguments) as on_change:
                 return session.wait_comparison(comparison.id, on_change)
     except (KeyboardInterrupt, SystemExit):
@@ -167,10 +167,10 @@ def format_of(path: Path) -> Any:
     return _FORMATS[path.suffix]
 
 
-def _sweep(given: list[str]) -> dict[str, tuple[str, ...]]:
+def _sweep(texts: list[str]) -> dict[str, tuple[str, ...]]:
     from workbench.runs.comparing.comparisons import read_values
 
-    return {name: read_values(text) for name, text in parameters_of(given, "--sweep", "workers=1,2,4").items()}
+    return {name: read_values(text) for name, text in parameters_of(texts, "--sweep", "workers=1,2,4").items()}
 
 
 def add_compare_commands(commands: Any) -> None:

@@ -202,15 +202,15 @@ def _file_system(folder: Path) -> str:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    found = list(find())
+    findings = list(find())
     marks = {"good": "ok   ", "note": "note ", "wrong": "WRONG"}
     lines = []
-    for each in found:
+    for each in findings:
         lines.append(f"{marks[each.state]}  {each.about}: {each.message}")
         if each.remedy:
             lines.append(f"       Try: {each.remedy}")
-    answer(arguments, [each._asdict() for each in found], "\n".join(lines))
-    return 1 if any(each.state == "wrong" for each in found) else 0
+    answer(arguments, [each._asdict() for each in findings], "\n".join(lines))
+    return 1 if any(each.state == "wrong" for each in findings) else 0
 
 
 def add_doctor(commands: Any) -> None:

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 def _look(arguments: argparse.Namespace) -> int:
     from workbench.views.path_process import Looking
 
-    async def asked() -> Contents:
+    async def look() -> Contents:
         # A path may never answer.
         with contextlib.closing(Looking()) as looking:
             server = {name: getattr(arguments, name) for name in ("anon", "endpoint_url", "token_variable")}
             return await looking.ask("look", arguments.path, **server)
 
-    found = asyncio.run(asked())
-    return answer(arguments, found, lambda terminal: terminal.show_contents(found))
+    contents = asyncio.run(look())
+    return answer(arguments, contents, lambda terminal: terminal.show_contents(contents))
 
 
 def _forecast(arguments: argparse.Namespace) -> int:
@@ -42,13 +42,13 @@ def _forecast(arguments: argparse.Namespace) -> int:
     session = new_session()
     cluster, spec = _hardware_of(session, arguments)
     parameters = workload_parameters(arguments)
-    found = session.forecast(arguments.workload, parameters, cluster)
-    return _print_forecast(arguments, found, spec)
+    forecast = session.forecast(arguments.workload, parameters, cluster)
+    return _print_forecast(arguments, forecast, spec)
 
 
-def _print_forecast(arguments: argparse.Namespace, found: Forecast, spec: ClusterSpec) -> int:
-    value = found._asdict() | {"workload": arguments.workload}
-    return answer(arguments, value, lambda terminal: terminal.show_forecast(found, spec.describe()))
+def _print_forecast(arguments: argparse.Namespace, forecast: Forecast, spec: ClusterSpec) -> int:
+    value = forecast._asdict() | {"workload": arguments.workload}
+    return answer(arguments, value, lambda terminal: terminal.show_forecast(forecast, spec.describe()))
 
 
 def _hardware_of(session: Session, arguments: argparse.Namespace) -> tuple[ClusterRecord | ClusterSpec, ClusterSpec]:

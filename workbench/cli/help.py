@@ -34,8 +34,8 @@ def of_workload(name: str) -> Subject:
     from workbench.clusters.choices import metavar
     from workbench.session import Session
 
-    found = Session().workload(name)
-    schema = found.schema()
+    template = Session().workload(name)
+    schema = template.schema()
     required = schema.get("required", ())
     parameters = {
         f"-p {name}={metavar(about)}": _meaning(
@@ -45,7 +45,7 @@ def of_workload(name: str) -> Subject:
         # They have options of their own.
         if name not in ("preset", "scale")
     }
-    return Subject(found.summary, parameters)
+    return Subject(template.summary, parameters)
 
 
 def _meaning(description: str, default: Any, *, required: bool = False) -> str:
@@ -73,18 +73,18 @@ class _Help(argparse.Action):
             parser.print_help()
             parser.exit()
         try:
-            found = self.read(name)
+            subject = self.read(name)
         except WorkbenchError as err:
             parser.error(str(err).rstrip("."))
-        shown = argparse.ArgumentParser(
+        printer = argparse.ArgumentParser(
             usage=f"{parser.prog} {name} [options]",
-            description=found.summary,
+            description=subject.summary,
             epilog=f"More options, for any {self.subject}: {parser.prog} --help",
             add_help=False,
         )
-        group = shown.add_argument_group(f"options of {name}")
-        for number, (option, meaning) in enumerate(found.options.items()):
+        group = printer.add_argument_group(f"options of {name}")
+        for number, (option, meaning) in enumerate(subject.options.items()):
             # argparse prints the metavar of a positional argument as it is.
             group.add_argument(f"option{number}", metavar=option, help=meaning.replace("%", "%%"))
-        shown.print_help()
+        printer.print_help()
         parser.exit()

@@ -36,8 +36,8 @@ def lab(arguments: argparse.Namespace) -> int:
 
 def _app(arguments: argparse.Namespace) -> int:
     _check_installed("jupyter_server", "Jupyter's server, which serves the page,")
-    asked = {"port": arguments.port, "browser": arguments.browser, "json": arguments.json}
-    _become([sys.executable, "-P", "-m", "workbench.server.standalone", json.dumps(asked)])
+    options = {"port": arguments.port, "browser": arguments.browser, "json": arguments.json}
+    _become([sys.executable, "-P", "-m", "workbench.server.standalone", json.dumps(options)])
 
 
 def _check_installed(module: str, name: str) -> None:

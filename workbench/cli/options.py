@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def workload_parameters(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the parameters of a workload from the options of `add_parameters`."""
-    chosen = {"preset": arguments.preset, "scale": arguments.scale}
-    return parameters_of(arguments.parameters) | {name: text for name, text in chosen.items() if text is not None}
+    named = {"preset": arguments.preset, "scale": arguments.scale}
+    return parameters_of(arguments.parameters) | {name: text for name, text in named.items() if text is not None}
 
 
 def where(session: Session, arguments: argparse.Namespace) -> str:

@@ -40,10 +40,10 @@ def size_given(text: str) -> int:
         raise argparse.ArgumentTypeError(f"given '{text}', allowed are sizes such as 4GiB") from None
 
 
-def parameters_of(given: Sequence[str], option: str = "-p", example: str = "size=2GiB") -> dict[str, str]:
+def parameters_of(pairs: Sequence[str], option: str = "-p", example: str = "size=2GiB") -> dict[str, str]:
     """Return parameters given by `-p KEY=VALUE`, or by another option."""
     parameters = {}
-    for item in given:
+    for item in pairs:
         name, equals, value = item.partition("=")
         if not equals or not name.strip():
             raise BadInputError(f"{option}: given '{item}', allowed is KEY=VALUE, such as {option} {example}.")

@@ -50,8 +50,8 @@ def _save(arguments: argparse.Namespace) -> int:
 
 
 def _export(session: Session, run: Run, arguments: argparse.Namespace) -> int:
-    given = {"replace": arguments.replace, "with_answers": arguments.with_answers}
-    path = session.export_run(run.id, arguments.file, **given)
+    options = {"replace": arguments.replace, "with_answers": arguments.with_answers}
+    path = session.export_run(run.id, arguments.file, **options)
     left_out = run.answers.apart if run.answers and arguments.with_answers else None
     if left_out:
         complain(f"{path} has not all arrays. Not in it: {left_out}")
@@ -91,8 +91,8 @@ def add_record_commands(commands: Any) -> None:
     save.add_argument("--replace", action="store_true", help="replace what is there")
     save.add_argument("--with-answers", action="store_true", help="for .zip: with the arrays that are stored with it")
 
-    taken = add_command(commands, "import", _import, "take in a run that was saved as .zip, here or elsewhere")
-    taken.add_argument("file", metavar="FILE.zip", type=Path)
-    said = "how large it may be when it is unpacked (2GiB), and in memory (256MiB)"
-    taken.add_argument("--max-size", metavar="SIZE", type=size_given, help=said)
-    taken.add_argument("--new-id", action="store_true", help="give it another id, where its own is taken")
+    import_ = add_command(commands, "import", _import, "take in a run that was saved as .zip, here or elsewhere")
+    import_.add_argument("file", metavar="FILE.zip", type=Path)
+    text = "how large it may be when it is unpacked (2GiB), and in memory (256MiB)"
+    import_.add_argument("--max-size", metavar="SIZE", type=size_given, help=text)
+    import_.add_argument("--new-id", action="store_true", help="give it another id, where its own is taken")

@@ -31,30 +31,30 @@ def _workloads(arguments: argparse.Namespace) -> int:
     changes = arguments.save_preset is not None or arguments.forget_preset is not None
     if arguments.workload is None and changes:
         raise BadInputError("A preset is of one workload: give its name.")
-    chosen = session.workloads() if arguments.workload is None else (session.workload(arguments.workload),)
+    templates = session.workloads() if arguments.workload is None else (session.workload(arguments.workload),)
     if arguments.source and not arguments.json:
-        return print_text("\n\n".join(template.source.rstrip() for template in chosen))
+        return print_text("\n\n".join(template.source.rstrip() for template in templates))
     if changes:
-        return _change_presets(session, chosen[0], arguments)
+        return _change_presets(session, templates[0], arguments)
     from workbench.workloads.lookup import described
 
-    found = [described(template) for template in chosen]
+    descriptions = [described(template) for template in templates]
     if arguments.workload is not None:
-        for wrong in () if arguments.json else chosen[0].wrong_presets:
+        for wrong in () if arguments.json else templates[0].wrong_presets:
             complain(wrong)
-        return answer(arguments, found[0], lambda terminal: terminal.show_workload(chosen[0]))
+        return answer(arguments, descriptions[0], lambda terminal: terminal.show_workload(templates[0]))
     broken = session.broken_workloads(wait=False)
-    return answer(arguments, found, lambda terminal: terminal.show_workloads(chosen, broken))
+    return answer(arguments, descriptions, lambda terminal: terminal.show_workloads(templates, broken))
 
 
-def _change_presets(session: Session, chosen: Template, arguments: argparse.Namespace) -> int:
+def _change_presets(session: Session, template: Template, arguments: argparse.Namespace) -> int:
     if (name := arguments.save_preset) is not None:
-        replaced = session.keep_preset(chosen.reference, name, workload_parameters(arguments))
-        text = f"Saved: {name}, a preset of {chosen.name}{', which replaces the one before' if replaced else ''}"
+        replaced = session.keep_preset(template.reference, name, workload_parameters(arguments))
+        text = f"Saved: {name}, a preset of {template.name}{', which replaces the one before' if replaced else ''}"
     else:
-        session.forget_preset(chosen.reference, arguments.forget_preset)
+        session.forget_preset(template.reference, arguments.forget_preset)
         text = f"Forgotten: {arguments.forget_preset}"
-    return answer(arguments, chosen.offered, text)
+    return answer(arguments, template.offered, text)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -92,9 +92,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def _runs(arguments: argparse.Namespace) -> int:
     session = new_session()
     if arguments.comparisons:
-        found = session.comparisons(limit=arguments.limit)
-        pairs = [(each, session.summary(each).verdict) for each in found]
-        value = [each.model_dump(exclude={"inventory"}) for each in found]
+        comparisons = session.comparisons(limit=arguments.limit)
+        pairs = [(each, session.summary(each).verdict) for each in comparisons]
+        value = [each.model_dump(exclude={"inventory"}) for each in comparisons]
         return answer(arguments, value, lambda terminal: terminal.show_comparisons(pairs))
     filters: Wanted = {
         "text": arguments.text,
@@ -104,12 +104,12 @@ def _runs(arguments: argparse.Namespace) -> int:
     }
     runs = session.runs(limit=arguments.limit, offset=arguments.offset, **filters)
     filtered = any(value is not None for value in filters.values())
-    kept = session.room().words() if any(run.answers for run in runs) else ""
+    answers = session.room().words() if any(run.answers for run in runs) else ""
     total = session.count_runs(**filters)
     return answer(
         arguments,
         runs,
-        lambda terminal: terminal.show_runs(runs, total, arguments.offset, filtered=filtered, kept=kept),
+        lambda terminal: terminal.show_runs(runs, total, arguments.offset, filtered=filtered, answers=answers),
     )
 
 
@@ -187,7 +187,7 @@ def run_on(session: Session, begin: Callable[[], Run], arguments: argparse.Names
             with contextlib.suppress(WorkbenchError):
                 session.cancel(run.id)
             ended = session.wait_run(run.id, timeout=_CANCEL_PATIENCE)
-            how = f"{run.id} is {ended.status}." if not ended.active else f"{run.id} was asked to end, and hasn't yet."
+            how = f"{run.id} is {ended.status}." if not ended.active else f"{run.id} is still ending."
             complain(f"{how} {arguments.cluster} goes on." if arguments.cluster else how)
         raise
 
@@ -238,15 +238,15 @@ def add_run_commands(commands: Any) -> None:
     add_where(run, "start a cluster for this run, with the options of up, and stop it")
     add_parameters(run)
     add_settings(run)
-    said = "run it although the forecast says that it won't fit, on a cluster past the memory budget"
-    run.add_argument("--force", action="store_true", help=said)
+    text = "run it although the forecast says that it won't fit, on a cluster past the memory budget"
+    run.add_argument("--force", action="store_true", help=text)
     run.add_argument("--replace", action="store_true", help="replace what is where the answer is to be saved")
     add_no_wait(run, "print its id at once, while it computes; with --cluster only")
     add_yes(run)
 
     runs = add_command(commands, "runs", _runs, "list the runs, the newest first")
-    said = "only those in whose name, note, id, workload, cluster or parameters this stands"
-    runs.add_argument("text", metavar="TEXT", nargs="?", help=said)
+    text = "only those in whose name, note, id, workload, cluster or parameters this stands"
+    runs.add_argument("text", metavar="TEXT", nargs="?", help=text)
     runs.add_argument("--limit", metavar="N", type=whole_number, default=20, help="how many (20)")
     runs.add_argument(
         "--offset", metavar="N", type=whole_number, default=0, help="how many newer ones to pass over (0)"

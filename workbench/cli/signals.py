@@ -34,8 +34,8 @@ def ending_on(*signals: signal.Signals) -> contextlib.AbstractContextManager[Non
 @contextlib.contextmanager
 def holding_back_signals() -> Iterator[None]:
     """Delay signals until the end of the block: whatever it starts must be known before it can be stopped."""
-    held: list[int] = []
-    with _handled(lambda number, _: held.append(number), signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    numbers: list[int] = []
+    with _handled(lambda number, _: numbers.append(number), signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield
-    for number in held:
+    for number in numbers:
         signal.raise_signal(number)

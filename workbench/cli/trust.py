@@ -35,35 +35,35 @@ def _trust(arguments: argparse.Namespace) -> int:
     folder = arguments.folder.absolute()
     if arguments.withdraw:
         was_trusted = trust.withdraw(folder)
-        said = "was not trusted" if not was_trusted else "is trusted no longer. What runs of it goes on"
-        return answer(arguments, {"folder": str(folder), "trusted": False}, f"{on_one_line(str(folder))} {said}.")
+        message = "was not trusted" if not was_trusted else "is trusted no longer. What runs of it goes on"
+        return answer(arguments, {"folder": str(folder), "trusted": False}, f"{on_one_line(str(folder))} {message}.")
     if not folder.is_dir():
         raise BadInputError(f"There is no folder {folder}. Give the path of one.")
-    found = named_choices.definitions(folder)
-    if found is None:
+    defined = named_choices.definitions(folder)
+    if defined is None:
         outcome = {"folder": str(folder), "trusted": False}
         return answer(arguments, outcome, f"{folder} defines no workloads, profiles or presets.")
-    if found.problem is None and not (arguments.yes or agreed(_description(found), found.question)):
-        raise BadInputError(f"{folder} was not trusted. It defines {found}. To trust it without a question: --yes")
-    new_session().trust(found.sha, folder)
-    outcome = {"folder": str(folder), "trusted": True, "sha": found.sha}
-    return answer(arguments, outcome, f"Trusted until it changes: {on_one_line(str(folder))} with {found}.")
+    if defined.problem is None and not (arguments.yes or agreed(_description(defined), defined.question)):
+        raise BadInputError(f"{folder} was not trusted. It defines {defined}. To trust it without a question: --yes")
+    new_session().trust(defined.sha, folder)
+    outcome = {"folder": str(folder), "trusted": True, "sha": defined.sha}
+    return answer(arguments, outcome, f"Trusted until it changes: {on_one_line(str(folder))} with {defined}.")
 
 
 def _list(arguments: argparse.Namespace) -> int:
     from workbench import named_choices, trust
 
-    found = []
+    entries = []
     for folder, sha in trust.trusted().items():
         there = named_choices.definitions(folder)
         state = "trusted" if there and there.sha == sha else "changed since" if there else "defines nothing now"
-        found.append({"folder": str(folder), "sha": sha, "state": state})
-    lines = "\n".join(f"{on_one_line(each['folder'])}: {each['state']}" for each in found)
-    return answer(arguments, found, lines or "No folder is trusted.")
+        entries.append({"folder": str(folder), "sha": sha, "state": state})
+    lines = "\n".join(f"{on_one_line(each['folder'])}: {each['state']}" for each in entries)
+    return answer(arguments, entries, lines or "No folder is trusted.")
 
 
-def _description(found: Definitions) -> str:
-    return f"{on_one_line(str(found.folder))}\n{_MEANING}"
+def _description(definitions: Definitions) -> str:
+    return f"{on_one_line(str(definitions.folder))}\n{_MEANING}"
 
 
 def add_trust(commands: Any) -> None:
