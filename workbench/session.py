@@ -104,8 +104,8 @@ class Session:
             As in `AllChoices`.
         """
         inventory = inventory or self.hardware()
-        left = self.budget(inventory)
-        return plan.plan(profile, inventory, promised=left.promised, held=left.held, **choices)
+        memory = self.budget(inventory)
+        return plan.plan(profile, inventory, promised=memory.promised, held=memory.held, **choices)
 
     start = staticmethod(launch.launch)
     confirm = staticmethod(confirm)
@@ -154,11 +154,11 @@ class Session:
 
         Raises BadInputError if the name or the parameters are invalid; nothing is saved then.
         """
-        chosen = self.workload(workload)
-        given = {key: value for key, value in parameters.items() if value not in (None, "")}
+        template = self.workload(workload)
+        values = {key: value for key, value in parameters.items() if value not in (None, "")}
         # Any memory will do, for sizes that are fractions of it.
-        checked = chosen.validate(given, memory=2**30)
-        return presets.keep(chosen.reference, chosen.offered, name, checked.given)
+        checked = template.validate(values, memory=2**30)
+        return presets.keep(template.reference, template.offered, name, checked.given)
 
     def forget_preset(self, workload: str, name: str) -> None:
         """Remove a saved preset."""
@@ -177,7 +177,7 @@ class Session:
     def browse(
         self, path: str, *, anon: bool = False, endpoint_url: str | None = None, token_variable: str | None = None
     ) -> Folder:
-        """Return the contents of a folder, local or behind a URL, or of the folder of a file, to choose a file."""
+        """Return the contents of a local or remote folder, or of a file's folder, to choose a file."""
         from workbench.storage.browsing import browse
         from workbench.storage.servers import options_of
 
@@ -246,7 +246,7 @@ class Session:
         return config.read_tail(store.folder(self.show(run).id) / "log.txt")
 
     def cancel(self, run: str) -> Run:
-        """Ask a run to stop; it has ended when `wait_run` returns."""
+        """Request the end of a run; it has ended when `wait_run` returns."""
         from workbench.runs.submit import cancel
 
         return cancel(run)
@@ -285,7 +285,7 @@ class Session:
         return background_saves.start(self.show(run), path, kind, only=only, replace=replace)
 
     def cancel_saving(self, run: str) -> Saving:
-        """Ask the current `save_run` to stop; it removes half-written data."""
+        """Request the end of the current `save_run`, which removes half-written data."""
         return background_saves.cancel(self.show(run).id)
 
     room = staticmethod(array_budget.room)
@@ -361,7 +361,7 @@ class Session:
         return summarise(self.comparison(comparison) if isinstance(comparison, str) else comparison)
 
     def cancel_comparison(self, name: str) -> Comparison:
-        """Ask a comparison to stop: its clusters and runs end, its measurements are kept."""
+        """Request the end of a comparison: its clusters and runs end, its measurements stay."""
         return comparisons.cancel(self.comparison(name).id)
 
     def wait_comparison(
@@ -458,7 +458,7 @@ def change_at(folder: Path, path: Path) -> Change | None:
 
 
 async def _keep_true() -> None:
-    """Check regularly that hosts and runners are alive; dead ones are recorded, and so noticed."""
+    """Check regularly that hosts and runners are alive; this records dead ones, which `changes` then yields."""
     while True:
         await in_thread(_settle)
         await asyncio.sleep(_LIVENESS_INTERVAL)

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_KEPT_BATCHES = 36_000
-_KEPT_TASKS = 200_000
-"""Limits on past events kept for pages that open later: batches of an hour, and tasks drawn within a second."""
+_MOST_BATCHES = 36_000
+_MOST_TASKS = 200_000
+"""Limits on past events for pages that open later: batches of an hour, and tasks drawn within a second."""
 
 _LOOK = 0.5
 """Seconds between two checks of the client, which may lose its scheduler, or be closed."""
@@ -65,7 +65,7 @@ class Figure(Widget):
         """Stop; the figure keeps its latest state."""
 
     async def watching(self) -> _Alone:
-        """Return what shows only this figure."""
+        """Return the screen's context, which shows only this figure."""
         return _Alone(self._begin)
 
     async def _act(self, name: str, arguments: Mapping[str, Any]) -> Any:
@@ -91,14 +91,14 @@ class Figure(Widget):
 
 
 class _Live(Figure):
-    """A figure of events as they arrive, and of those that came before a page opened."""
+    """A figure of events: those before a page opened, and new ones as they arrive."""
 
     parts: ClassVar[tuple[Part, ...]] = PARTS
     _watch = watching.Watch
 
     def __init__(self, name: str, **options: Any) -> None:
         self._name = name
-        self._past = Past(_KEPT_BATCHES, _KEPT_TASKS)
+        self._past = Past(_MOST_BATCHES, _MOST_TASKS)
         self._totals = Totals()
         super().__init__("cluster", name, **options)
 
@@ -244,7 +244,7 @@ class Watch(_Live):
 
 
 class CellWatch(_Live):
-    """What the Dask work of one cell does; `title` names the cell."""
+    """Figure of the Dask work of one cell; `title` names the cell."""
 
     def __init__(self, title: str) -> None:
         self._outcome = ""
@@ -289,10 +289,10 @@ class _GpuWatch(watching.Watch):
     """Screen state with the GPUs' summary in the line above the figure."""
 
     async def take(self) -> dict[str, Any] | None:
-        taken = await super().take()
-        if taken is not None:
-            taken["status"]["summary"] = self.figure.gpus.note() or self.figure.gpus.summary()
-        return taken
+        changes = await super().take()
+        if changes is not None:
+            changes["status"]["summary"] = self.figure.gpus.note() or self.figure.gpus.summary()
+        return changes
 
 
 class GpuMonitor(Watch):

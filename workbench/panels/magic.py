@@ -43,7 +43,7 @@ class WorkbenchMagics(Magics):  # type: ignore[misc,unused-ignore]
             raise UsageError(str(err)) from None
         has_kernel = getattr(self.shell, "kernel", None) is not None
         with contextlib.ExitStack() as blocks:
-            stop, kept = _started(watching, figure, blocks)
+            stop, message = _started(watching, figure, blocks)
             if has_kernel:
                 display(figure)
             began, status = time.monotonic(), "Failed"
@@ -56,7 +56,7 @@ class WorkbenchMagics(Magics):  # type: ignore[misc,unused-ignore]
             finally:
                 took = duration(time.monotonic() - began)
                 stop()
-                figure.end(f"{status} in {took}. {kept}")
+                figure.end(f"{status} in {took}. {message}")
                 if not has_kernel:
                     print(figure.text())
         return value
@@ -96,7 +96,7 @@ def _watching(client: Any, name: str | None, cell: str, on_batch: Callable[[Batc
 
 
 def _started(watching: Watching, figure: CellWatch, blocks: contextlib.ExitStack) -> tuple[Callable[[], None], str]:
-    """Start recording until the blocks end; return what stops it earlier, and a message about the record."""
+    """Start recording until the blocks end; return a function that stops it, and a message about the record."""
     try:
         blocks.enter_context(watching)
     except (BadInputError, StorageError) as err:

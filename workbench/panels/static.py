@@ -22,7 +22,7 @@ SHARE = 0.1
 
 
 class StaticOutput:
-    """An output that is made when the cell of its figure has ended, and again after each cell until it is final.
+    """Static output of a figure, made at the end of its cell and again after each cell until it is final.
 
     Parameters
     ----------

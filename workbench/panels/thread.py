@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 @functools.cache
 def loop() -> asyncio.AbstractEventLoop:
     """Return the event loop of the panels' thread, which is started on first use."""
-    made = asyncio.new_event_loop()
-    threading.Thread(target=made.run_forever, name="workbench-panels", daemon=True).start()
-    return made
+    new = asyncio.new_event_loop()
+    threading.Thread(target=new.run_forever, name="workbench-panels", daemon=True).start()
+    return new
 
 
 def soon(act: Callable[..., Any], *arguments: Any) -> Future[Any]:

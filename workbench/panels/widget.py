@@ -61,8 +61,8 @@ class Widget(anywidget.AnyWidget):
         load_before_threads("distributed", "workbench.workloads.catalogue")
         self._seats: dict[str, Seat] = {}
         self._last: dict[str, Any] | None = None
-        given = {"kernel": kernel(), **options}
-        super().__init__(view=self._view, options=given, styles=styles(self._view))
+        all_options = {"kernel": kernel(), **options}
+        super().__init__(view=self._view, options=all_options, styles=styles(self._view))
         self.on_msg(lambda _, text, __: do(self.receive, text))
 
     def open(self) -> None:
@@ -163,8 +163,8 @@ class Widget(anywidget.AnyWidget):
         if others:
             asyncio.get_running_loop().call_later(PATIENCE, self._forget, others)
 
-    def _forget(self, asked: dict[str, Seat]) -> None:
-        self._close_seats([name for name, seat in asked.items() if not seat.has_answered])
+    def _forget(self, seats: dict[str, Seat]) -> None:
+        self._close_seats([name for name, seat in seats.items() if not seat.has_answered])
 
     def _close_seats(self, names: list[str]) -> None:
         closed = [self._seats.pop(name) for name in names if name in self._seats]
@@ -181,7 +181,7 @@ class Widget(anywidget.AnyWidget):
 class _Comm(comm.base_comm.BaseComm):
     """A comm whose messages are handled by the subshell that JupyterLab chooses.
 
-    That of ipykernel 7.4 hands them to the thread that sent the last message the other way: the one that computes.
+    The comm of ipykernel 7.4 hands them to the thread that last sent a message to the page: the one that computes.
     """
 
     def publish_msg(

@@ -61,10 +61,10 @@ class Workbench(Widget):
         **options: Any,
     ) -> Comparison:
         """Start to compare architectures and show it here; `options` are those of `Session.compare`."""
-        begun = self.session.compare(workload, parameters, on=tuple(on), **options)
-        shown = {"command": "dask-workbench:view", "args": tab(begun)}
-        do(self.send_to_later, {"type": "do", **shown})
-        return begun
+        comparison = self.session.compare(workload, parameters, on=tuple(on), **options)
+        command = {"command": "dask-workbench:view", "args": tab(comparison)}
+        do(self.send_to_later, {"type": "do", **command})
+        return comparison
 
     def _at(self) -> Service:
         if self._service is None:
@@ -72,7 +72,7 @@ class Workbench(Widget):
         return self._service
 
     async def watching(self) -> Watching:
-        """Return what all places share."""
+        """Return the `Watching` that all places share."""
         return await self._at().watching()
 
     async def _act(self, name: str, arguments: Mapping[str, Any]) -> Any:
@@ -92,6 +92,6 @@ class Workbench(Widget):
 
 async def _file(service: Service, path: str) -> dict[str, Any]:
     """Return a page or a file as JSON: no server has it here."""
-    found = await read_file(service, path)
-    content = found.content.encode() if isinstance(found.content, str) else found.content
-    return {"name": found.name, "kind": found.kind, "base64": base64.b64encode(content).decode()}
+    file = await read_file(service, path)
+    content = file.content.encode() if isinstance(file.content, str) else file.content
+    return {"name": file.name, "kind": file.kind, "base64": base64.b64encode(content).decode()}

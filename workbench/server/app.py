@@ -28,9 +28,9 @@ class WorkbenchApp(ExtensionApp):
 
     def initialize_settings(self) -> None:
         """Add the `Service` to the settings of the web application."""
-        given = {f"make_{part}": self.settings.get(f"workbench_{part}") for part in ("session", "watching", "looking")}
-        made_by = {name: make for name, make in given.items() if make is not None}
-        self.settings["workbench_service"] = Service(self.settings["base_url"], self.log, **made_by)
+        makers = {f"make_{part}": self.settings.get(f"workbench_{part}") for part in ("session", "watching", "looking")}
+        options = {name: make for name, make in makers.items() if make is not None}
+        self.settings["workbench_service"] = Service(self.settings["base_url"], self.log, **options)
 
     def initialize_handlers(self) -> None:
         """Register the addresses."""

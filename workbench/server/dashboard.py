@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from workbench.views.service import Service
 
 _FOLDER = "dask"
-_ASKED = ("Accept", "Accept-Encoding", "Accept-Language", "If-Modified-Since", "If-None-Match", "User-Agent")
+_REQUEST_HEADERS = ("Accept", "Accept-Encoding", "Accept-Language", "If-Modified-Since", "If-None-Match", "User-Agent")
 """Request headers passed to a dashboard: none identifies the user or the page."""
-_ANSWERED = ("Content-Type", "Content-Encoding", "Cache-Control", "Etag", "Last-Modified", "Location", "Vary")
+_RESPONSE_HEADERS = ("Content-Type", "Content-Encoding", "Cache-Control", "Etag", "Last-Modified", "Location", "Vary")
 """Response headers passed on from a dashboard: none sets a cookie, clears data, or redirects elsewhere."""
 _OURS = {
     "Content-Security-Policy": "sandbox allow-scripts allow-popups allow-downloads",
@@ -58,8 +58,8 @@ class _Keys:
 
     def find(self, key: str) -> tuple[str, float] | None:
         """Return the name and start time of the cluster that a key belongs to, in constant time."""
-        found = [each for each, its in self._keys.items() if compare_digest(its.encode(), key.encode())]
-        return found[0] if found else None
+        clusters = [each for each, its in self._keys.items() if compare_digest(its.encode(), key.encode())]
+        return clusters[0] if clusters else None
 
     def forget(self, cluster: tuple[str, float]) -> None:
         """Revoke the key of a cluster."""
@@ -158,8 +158,8 @@ class Sandboxed(Refusing, ProxyHandler):
 
     def proxy_request_headers(self) -> dict[str, Any]:
         """Return the headers that a page needs, with the dashboard's own origin."""
-        asked = {name: self.request.headers[name] for name in _ASKED if name in self.request.headers}
-        return asked | {"Origin": self._origin}
+        headers = {name: self.request.headers[name] for name in _REQUEST_HEADERS if name in self.request.headers}
+        return headers | {"Origin": self._origin}
 
     def proxy_request_options(self) -> dict[str, Any]:
         """Return short timeouts, since the dashboard is on this machine."""
@@ -210,9 +210,9 @@ def _only_needed(response: Any) -> None:
     """
     if response.code >= 500:
         raise NotFoundError(f"Dask's dashboard can't show this page: it answers {response.code} {response.reason}.")
-    headers = {name: response.headers[name] for name in _ANSWERED if name in response.headers}
+    headers = {name: response.headers[name] for name in _RESPONSE_HEADERS if name in response.headers}
     there = urlsplit(headers.get("Location", ""))
-    # Nor out of the path with the key; the proxy puts a location that starts with a slash below it.
+    # It must stay below the path with the key, where the proxy puts a location that starts with a slash.
     if there.scheme or there.netloc or ".." in unquote(there.path) or "\\" in there.path:
         del headers["Location"]
     response.headers = HTTPHeaders(headers)

@@ -1,4 +1,4 @@
-"""The addresses of pages and files, and what all handlers share: who may ask, and errors.
+"""Handlers of pages and files, and the base of all handlers: access and errors.
 
 A WorkbenchError becomes a response with its status and `{"message"}`; any other error is logged and becomes a 500.
 """
@@ -101,13 +101,13 @@ class Pages(Refusing, APIHandler):
     async def get(self, _: str) -> None:
         """Send a page or a file."""
         path = self.request.path.removeprefix(url_path_join(self.base_url, API, "/"))
-        found = await read_file(self.settings["workbench_service"], path)
+        file = await read_file(self.settings["workbench_service"], path)
         self.set_header("Cache-Control", "no-store")
-        if found.kind == HTML:
+        if file.kind == HTML:
             self.set_header("Content-Security-Policy", CUT_OFF)
-        if found.name is not None:
-            self.set_header("Content-Disposition", f'attachment; filename="{found.name}"')
-        self.finish(found.content, set_content_type=found.kind)
+        if file.name is not None:
+            self.set_header("Content-Disposition", f'attachment; filename="{file.name}"')
+        self.finish(file.content, set_content_type=file.kind)
 
 
 class Script(Refusing, APIHandler):

@@ -121,13 +121,13 @@ def _free(port: int) -> int:
         return int(listener.getsockname()[1])
 
 
-def main(given: str) -> int:
+def main(text: str) -> int:
     """Serve as `workbench app` requests; return the exit code."""
-    asked: dict[str, Any] = json.loads(given)
+    options: dict[str, Any] = json.loads(text)
     try:
-        serve(asked["port"], browser=asked["browser"], as_json=asked["json"])
+        serve(options["port"], browser=options["browser"], as_json=options["json"])
     except (OSError, OverflowError) as err:
-        print(f"workbench: port {asked['port']}: {err}. Give another --port, or none.", file=sys.stderr)
+        print(f"workbench: port {options['port']}: {err}. Give another --port, or none.", file=sys.stderr)
         return 2
     return 0
 
