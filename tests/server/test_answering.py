@@ -200,7 +200,7 @@ def test_a_path_is_looked_at_by_a_process_that_ends_with_its_page_or_after_a_whi
             form_of(server, "svd_of_file", timeout=2, path=left)
         wait_for_nobody(server, 12)  # and not the 20 s after which it ends anyway
         shown = form_of(server, "svd_of_file", path=awaited)
-    assert f"No answer within 20 s. What was asked of '{awaited}' is on a disk or a server" in shown
+    assert f"No answer within 20 s: the disk or server of '{awaited}' does not respond." in shown
 
 
 def test_the_server_answers_and_stops_though_eight_paths_never_answer(server: Server, tmp_path: Path) -> None:

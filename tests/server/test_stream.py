@@ -15,7 +15,7 @@ from workbench.errors import BadInputError
 from workbench.monitor.events import Batch, WorkerSample
 from workbench.views.answers import to_json
 from workbench.views.screen import Screen
-from workbench.views.watching import KEPT_BATCHES, Watch, Watching
+from workbench.views.watching import MOST_BATCHES, Watch, Watching
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -358,13 +358,13 @@ async def _act(name: str, arguments: Any) -> None: ...
 async def test_what_a_slow_page_does_not_take_is_merged_and_bounded() -> None:
     figure = _Figure()
     watch = Watch(figure, lambda: None)  # type: ignore[arg-type]
-    for number in range(KEPT_BATCHES + 10):
+    for number in range(MOST_BATCHES + 10):
         watch.add([Batch(float(number))])
     watch.show_range(1, 2, 3)
     watch.show_range(4, 5, 6)
     taken = await watch.take()
     assert taken is not None
-    assert figure.fed == [KEPT_BATCHES]
+    assert figure.fed == [MOST_BATCHES]
     assert figure.ranges == [(4, 5, 6)]
     assert await watch.take() is None
 

@@ -49,7 +49,7 @@ async def perform(service: Service, name: str, arguments: Mapping[str, Any]) -> 
 
 
 async def _read_state(service: Service) -> None:
-    """Read the state now: views that were made from the previous one change."""
+    """Read the state now, so that views are made again."""
     await (await service.watching()).state.read()
 
 
@@ -59,7 +59,7 @@ async def _read_state(service: Service) -> None:
 @action
 async def keep_profile(service: Service, name: str, profile: str, choices: dict[str, Any] | None = None) -> None:
     """Save choices as a profile of the user's."""
-    await service.ask(lambda session: session.keep_profile(name, profile, **_known(profile, choices)))
+    await service.ask(lambda session: session.keep_profile(name, profile, **_check_choices(profile, choices)))
 
 
 @action
@@ -80,15 +80,15 @@ async def forget_preset(service: Service, workload: str, preset: str) -> None:
     await service.ask(lambda session: session.forget_preset(workload, preset))
 
 
-def _known(profile: str, choices: dict[str, Any] | None) -> Any:
+def _check_choices(profile: str, choices: dict[str, Any] | None) -> Any:
     """Return the choices. Raises BadInputError if a name is unknown."""
     from workbench.clusters.choices import properties
     from workbench.clusters.profiles.lookup import profile as find, takes
 
     for name in choices or {}:
         if name not in properties() and not takes(profile, name):
-            known = (*properties(), *find(profile).options)
-            raise BadInputError(f"Unknown choice {quoted(name)}. Choose among: {', '.join(known)}.")
+            available = (*properties(), *find(profile).options)
+            raise BadInputError(f"Unknown choice {quoted(name)}. Choose among: {', '.join(available)}.")
     return choices or {}
 
 
@@ -136,7 +136,7 @@ async def start(
     """Start a cluster."""
     await service.ask(
         lambda session: session.start(
-            session.plan(profile, **_known(profile, choices)), name=name, force=force, agreed=agreed
+            session.plan(profile, **_check_choices(profile, choices)), name=name, force=force, agreed=agreed
         )
     )
 
@@ -209,11 +209,11 @@ async def run(
     settings: Any = None,
 ) -> dict[str, str]:
     """Run a workload, and return the run's id."""
-    given = {"parameters": parameters or {}, "force": force, "settings": settings}
-    begun = await service.look("run", workload=workload, cluster=cluster, **given)
+    arguments = {"parameters": parameters or {}, "force": force, "settings": settings}
+    started = await service.look("run", workload=workload, cluster=cluster, **arguments)
     # The form asks before a second run of the same workload, so the state must include this one.
     await _read_state(service)
-    return {"id": begun.id}
+    return {"id": started.id}
 
 
 @action
@@ -221,8 +221,8 @@ async def mark_run(
     service: Service, run: str, name: str | None = None, note: str | None = None, star: bool | None = None
 ) -> None:
     """Name, annotate or star a run."""
-    given: dict[str, Any] = {"name": name, "note": note, "star": star}
-    marks = {key: value for key, value in given.items() if value is not None}
+    values: dict[str, Any] = {"name": name, "note": note, "star": star}
+    marks = {key: value for key, value in values.items() if value is not None}
     await service.ask(lambda session: session.mark_run(run, **marks))
 
 
@@ -254,9 +254,9 @@ async def save_run(service: Service, run: str, path: str) -> None:
 @cancellable
 async def import_run(service: Service, path: str) -> dict[str, str]:
     """Take in a run from a zip file, and return its id."""
-    taken = await service.look("import_run", path)
+    imported = await service.look("import_run", path)
     await _read_state(service)
-    return {"id": taken.id}
+    return {"id": imported.id}
 
 
 @action
@@ -280,9 +280,9 @@ async def compare(
     agreed: bool = False,
 ) -> dict[str, str]:
     """Start to compare architectures."""
-    given = {"parameters": parameters, "on": on, "sweep": sweep, "repeats": repeats, "settings": settings}
+    arguments = {"parameters": parameters, "on": on, "sweep": sweep, "repeats": repeats, "settings": settings}
     # An empty field of a form counts as absent.
-    filled = {name: value for name, value in given.items() if value not in (None, "")}
+    filled = {name: value for name, value in arguments.items() if value not in (None, "")}
     return _opened(await service.look("compare", workload=workload, agreed=agreed, **filled))
 
 

@@ -60,32 +60,32 @@ _WHOLE = 3
 
 def pace(context: Context) -> float:
     """Return the period of the view: short if the end of a lease is shown."""
-    near = any(_left(each) < _NEAR for each in context.state.get("clusters", ()))
+    near = any(_seconds_left(each) < _NEAR for each in context.state.get("clusters", ()))
     return 1.0 if near else 30.0
 
 
 def clusters(context: Context, _: str) -> Markup:
     """Return the section of clusters, the newest first."""
-    found = sorted(context.state.get("clusters", ()), key=lambda each: -each["created"])
-    failed = [each["name"] for each in found if each["status"] in _FAILED]
+    records = sorted(context.state.get("clusters", ()), key=lambda each: -each["created"])
+    failed = [each["name"] for each in records if each["status"] in _FAILED]
     actions = ""
     if len(failed) > 1:
         actions += link("Dismiss failed", **action("stop_all", clusters=failed))
-    if len(found) > 1:
-        question = f"Stop all {len(found)}?"
+    if len(records) > 1:
+        question = f"Stop all {len(records)}?"
         actions += confirmed("stop", "Stop everything", question, "stop-all", **action("stop_all"))
-    note = tag("span", str(len(found)), class_="wb-Section-note") if found else ""
+    note = tag("span", str(len(records)), class_="wb-Section-note") if records else ""
     shown = int(context.choices.get("clusters.shown") or _SHOWN)
     compared = context.state.get("comparing", ())
-    own = [each for each in found if each["name"] not in compared]
+    own = [each for each in records if each["name"] not in compared]
     cards = [_cluster(context, each, None if len(own) <= _WHOLE else each is own[0]) for each in own[:shown]]
     if not own and not compared:
         cards.append(examples.empty("None is running.", examples.start_workers()))
     # For screen readers: the newest is the one that was started last.
-    said = f"Cluster {found[0]['name']}: {stage(found[0])}" if found else ""
-    body = tag("p", said, role="status", class_="wb-hidden", data_workbench="cluster-stage") + fragment(*cards)
+    message = f"Cluster {records[0]['name']}: {stage(records[0])}" if records else ""
+    body = tag("p", message, role="status", class_="wb-hidden", data_workbench="cluster-stage") + fragment(*cards)
     body += more("clusters", shown, _MORE, len(own) - shown)
-    if theirs := [_cluster(context, each) for each in found if each["name"] in compared]:
+    if theirs := [_cluster(context, each) for each in records if each["name"] in compared]:
         # These start and stop during the comparison; unfolded, they would move everything below each time.
         body += folded(f"{count(len(theirs), 'cluster')} of a comparison", fragment(*theirs), id="wb-compared-clusters")
     return section("clusters", "Clusters", notice("stop_all") + body, note=note, actions=actions)
@@ -98,7 +98,7 @@ def _cluster(context: Context, cluster: dict[str, Any], is_open: bool | None = N
     make = parts.get(status, lambda _context, each: paragraph(each["message"] or ""))
     title, body = tag("strong", name, class_="wb-Card-title", translate="no"), make(context, cluster)
     if is_open is not None:
-        needs_a_look = status != "ready" or bool(cluster["warning"]) or _left(cluster) < _NEAR
+        needs_a_look = status != "ready" or bool(cluster["warning"]) or _seconds_left(cluster) < _NEAR
         title = fold(f"wb-card-{name}", title, is_open=is_open or needs_a_look, title=cluster["description"])
         body = drawer(f"wb-card-{name}", body, is_open=is_open or needs_a_look)
     return tag(
@@ -122,7 +122,7 @@ def _cluster(context: Context, cluster: dict[str, Any], is_open: bool | None = N
     )
 
 
-def _left(cluster: Mapping[str, Any]) -> float:
+def _seconds_left(cluster: Mapping[str, Any]) -> float:
     """Return the seconds until the cluster ends by itself."""
     return float(cluster["expires_at"] or 1e18) - time.time()
 
@@ -130,13 +130,13 @@ def _left(cluster: Mapping[str, Any]) -> float:
 def stage(cluster: Mapping[str, Any]) -> str:
     """Return the stage of a cluster in one or two words."""
     there, expected = cluster["n_workers"], cluster["n_workers_expected"] or cluster["spec"]["n_workers"]
-    counted = f"workers {there} of {expected}"
+    workers = f"workers {there} of {expected}"
     if cluster["status"] == "starting":
-        return {"scheduler": "scheduler up", "workers": counted}.get(cluster["stage"], str(cluster["stage"]))
+        return {"scheduler": "scheduler up", "workers": workers}.get(cluster["stage"], str(cluster["stage"]))
     missing = there != cluster["n_workers_expected"] and not cluster["adaptive"]
     if cluster["status"] == "ready" and "stop" not in cluster["can"]:
         return "attached"
-    return counted if cluster["status"] == "ready" and missing else str(cluster["status"])
+    return workers if cluster["status"] == "ready" and missing else str(cluster["status"])
 
 
 def _stop(context: Context, cluster: dict[str, Any]) -> Markup:
@@ -174,12 +174,12 @@ def _failed(context: Context, cluster: dict[str, Any]) -> Markup:
 def _again(context: Context, cluster: dict[str, Any]) -> Markup:
     """Return a button that starts a cluster with the same choices; '' if attached or of an unavailable profile."""
     spec = ClusterSpec.model_validate_json(json.dumps(cluster["spec"]))
-    known = of_cluster(spec.profile)
+    profile = of_cluster(spec.profile)
     try:
-        choices = spec.chosen(known.choices(context.machine.inventory()).model_fields)
+        choices = spec.chosen(profile.choices(context.machine.inventory()).model_fields)
     except WorkbenchError:
         return Markup("")  # The profile is gone or fails.
-    if known.verb != "Start":
+    if profile.verb != "Start":
         return Markup("")
     return button(
         "Start again",
@@ -197,7 +197,7 @@ def _ready(context: Context, cluster: dict[str, Any]) -> Markup:
     bounds = f" ({cluster['adaptive'][0]}–{cluster['adaptive'][1]})" if cluster["adaptive"] else ""
     threads = f" × {count(spec['threads_per_worker'], 'thread')}" if spec["threads_per_worker"] else ""
     words = f"{count(cluster['n_workers'], 'worker')}{bounds}{threads}"
-    left = _left(cluster)
+    left = _seconds_left(cluster)
     lease = f"Idle: ends itself in {duration(round(left))}." if left < _NEAR else ""
     far = cluster["machine"] is not None
     drawers = {"logs": live(f"logs:{name}"), "code": live(f"code:{name}")}
@@ -286,15 +286,15 @@ def _buttons(context: Context, cluster: Mapping[str, Any]) -> Iterator[Markup]:
 def _scale(context: Context, cluster: dict[str, Any]) -> Markup:
     name = cluster["name"]
     prefix = f"scale.{name}."
-    chosen = given(context.choices, prefix)
+    typed = given(context.choices, prefix)
     here = cluster["n_workers_expected"] or cluster["n_workers"]
-    adaptive = chosen.get("adaptive", cluster["adaptive"] is not None)
+    adaptive = typed.get("adaptive", cluster["adaptive"] is not None)
     low, high = cluster["adaptive"] or (1, max(2, here))
-    n = int(chosen.get("n_workers") or here)
+    n = int(typed.get("n_workers") or here)
     if adaptive:
         body = {"minimum": low, "maximum": high}
-        fields = _number(prefix, "minimum", chosen.get("minimum", low), "fewest") + "–"
-        fields += _number(prefix, "maximum", chosen.get("maximum", high), "most")
+        fields = _number(prefix, "minimum", typed.get("minimum", low), "fewest") + "–"
+        fields += _number(prefix, "maximum", typed.get("maximum", high), "most")
     else:
         body = {"n_workers": here}
         fields = (
@@ -302,7 +302,7 @@ def _scale(context: Context, cluster: dict[str, Any]) -> Markup:
             + _number(prefix, "n_workers", n, "workers")
             + _step("+", "One worker more", {f"{prefix}n_workers": n + 1}, False)
         )
-    most = int(chosen.get("maximum") or high) if adaptive else n
+    most = int(typed.get("maximum") or high) if adaptive else n
     past = _past_budget(context, name, most) if most > max(here, high if cluster["adaptive"] else 0) else None
     take = {field: f"{prefix}{field}" for field in body}
     check = checkbox(f"{prefix}adaptive", checked=bool(adaptive), data_workbench="adaptive")
@@ -398,20 +398,20 @@ def log_tail(context: Context, name: str) -> Markup:
 
 async def logs(context: Context, name: str) -> Markup:
     """Return the logs of host, scheduler and workers, each below its name, filtered by writer and text."""
-    found = await context.session.control.logs(name)
+    texts = await context.session.control.logs(name)
     prefix = f"logs.{name}."
-    asked = given(context.choices, prefix)
-    who, text = asked.get("who", ""), str(asked.get("text") or "").lower()
-    shown = {}
-    for each, said in found.items():
-        lines = [line for line in said.splitlines() if text in line.lower()]
+    filters = given(context.choices, prefix)
+    who, text = filters.get("who", ""), str(filters.get("text") or "").lower()
+    matching = {}
+    for each, log in texts.items():
+        lines = [line for line in log.splitlines() if text in line.lower()]
         if who in ("", each) and (lines or not text):
-            shown[each] = "\n".join(lines)
-    writers = [("", "all"), *((each, each) for each in found)]
+            matching[each] = "\n".join(lines)
+    writers = [("", "all"), *((each, each) for each in texts)]
     parts = [
-        # A search makes a separate element, so that the user's folding of this one is kept.
-        folded(each, markup.log(said), open=place == 0 or bool(text), id=f"wb-log-{each}{'-found' * bool(text)}")
-        for place, (each, said) in enumerate(shown.items())
+        # A search makes a separate element, so that this one stays as the user folded it.
+        folded(each, markup.log(log), open=place == 0 or bool(text), id=f"wb-log-{each}{'-found' * bool(text)}")
+        for place, (each, log) in enumerate(matching.items())
     ]
     if not parts:
         every = link("Show all lines", data_choose={f"{prefix}text": None, f"{prefix}who": None})

@@ -77,11 +77,11 @@ class _Filled(NamedTuple):
     def body(self) -> dict[str, Any]:
         """Body of the button's request."""
         sweep, chosen = self.chosen.get("sweep"), self.chosen
-        asked: dict[str, Any] = {"workload": self.workload.name, "parameters": dict(self.typed), "on": list(self.lines)}
-        asked["repeats"] = chosen.get("repeats", 5)
+        data: dict[str, Any] = {"workload": self.workload.name, "parameters": dict(self.typed), "on": list(self.lines)}
+        data["repeats"] = chosen.get("repeats", 5)
         if sweep:
-            asked["sweep"] = {sweep: list(read_values(self.values))}
-        return asked | ({"agreed": bool(chosen.get("agreed"))} if self.asks else {})
+            data["sweep"] = {sweep: list(read_values(self.values))}
+        return data | ({"agreed": bool(chosen.get("agreed"))} if self.asks else {})
 
 
 async def compare(context: Context, _: str) -> Markup:
@@ -184,15 +184,15 @@ async def _expected(context: Context, filled: _Filled) -> str:
     """Return the expected number of runs and their time; '' if that is unknown yet."""
     if filled.problem:
         return ""
-    given = {name: value for name, value in filled.body.items() if name != "agreed"}
+    request = {name: value for name, value in filled.body.items() if name != "agreed"}
     template = filled.template
     preset = chosen_preset(template, filled.typed)
-    taken = {**(preset.parameters if preset else {}), **filled.typed, **filled.body.get("sweep", {})}
+    values = {**(preset.parameters if preset else {}), **filled.typed, **filled.body.get("sweep", {})}
     try:
         # Reading a path may hang.
-        if taken.keys() & template.paths or not filled.workload.is_listed:
-            return str(await context.ask("forecast_comparison", **given))
-        return await in_thread(partial(context.session.forecast_comparison, **given))
+        if values.keys() & template.paths or not filled.workload.is_listed:
+            return str(await context.ask("forecast_comparison", **request))
+        return await in_thread(partial(context.session.forecast_comparison, **request))
     except WorkbenchError:
         # The workload's form reports its problem, and so does a click on Compare.
         return ""
@@ -228,10 +228,10 @@ def _offers(
     swept = chosen.get("sweep") in SWEPT_OPTIONS
     fixed = BadInputError("It runs already, with the workers that it has.") if swept else None
     clusters = sorted(context.ready(), key=lambda each: each["created"], reverse=True)
-    found = [each for each in clusters if chosen.get("text", "").lower() in each["name"].lower()]
+    matching = [each for each in clusters if chosen.get("text", "").lower() in each["name"].lower()]
     for cluster in clusters:
         name, plan = cluster["name"], _in_short(cluster["description"])
-        if cluster in found[:_CLUSTERS] or chosen.get(f"on.cluster-{name}"):
+        if cluster in matching[:_CLUSTERS] or chosen.get(f"on.cluster-{name}"):
             yield _Offer(f"cluster-{name}", f"--cluster {shlex.quote(name)}", name, plan, error=fixed)
     if chosen_preset(template, typed):
         usual = usual_lines(template.name, typed, inventory)
@@ -259,8 +259,8 @@ def _in_short(description: str) -> str:
 def _swept(template: Template, typed: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
     """Return titles by name of workers, threads, the form's fields except for saving, and the form's settings."""
     schema = template.schema()
-    shown = shown_fields(template, schema, typed, chosen_preset(template, typed))
-    titles = {name: schema["properties"][name].get("title", name) for name in shown if name not in _NOT_SWEPT}
+    names = shown_fields(template, schema, typed, chosen_preset(template, typed))
+    titles = {name: schema["properties"][name].get("title", name) for name in names if name not in _NOT_SWEPT}
     parameters = {name: f"{title[0].lower()}{title[1:]}" for name, title in titles.items()}
     settled = {f"{SETTING}{name}": name for name in settings}
     return {"": "nothing", "workers": "workers", "threads": "threads"} | parameters | settled
@@ -326,9 +326,9 @@ def _sweep(filled: _Filled) -> Iterator[Markup]:
 
 
 def _more(filled: _Filled) -> Markup:
-    said = "Further clusters, as in the terminal, with semicolons between them"
+    label = "Further clusters, as in the terminal, with semicolons between them"
     example = "cpu --workers 2 --no-encrypt; gpus"
-    return _input(filled, "lines", "", placeholder=example, aria_label=said, title=said)
+    return _input(filled, "lines", "", placeholder=example, aria_label=label, title=label)
 
 
 def _input(filled: _Filled, name: str, default: Any, **attributes: Any) -> Markup:

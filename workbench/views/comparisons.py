@@ -102,8 +102,8 @@ def _one(context: Context, comparison: Comparison, now: float) -> Markup:
 
 
 def _parameters(comparison: Comparison) -> str:
-    given = comparison.request.parameters if comparison.request else {}
-    return ", ".join(f"{name}={as_text(value)}" for name, value in given.items())
+    parameters = comparison.request.parameters if comparison.request else {}
+    return ", ".join(f"{name}={as_text(value)}" for name, value in parameters.items())
 
 
 def _progress(comparison: Comparison) -> Markup:

@@ -39,7 +39,7 @@ class Machine:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[float, Any]] = {}
+        self._readings: dict[str, tuple[float, Any]] = {}
         self._gauges: Gauges | None = None
         self._gauged: tuple[Gpu, ...] = ()
         self._meter: Meter | None = None
@@ -90,17 +90,17 @@ class Machine:
         """Close NVML while no page shows a view."""
         with self._lock:
             self._meter = None
-            self._kept.pop("usage", None)
+            self._readings.pop("usage", None)
             self._close()
 
     def _lately(self, what: str, seconds: float, read: Callable[[], T]) -> T:
         """Return a reading of the last `seconds`, or a new one."""
         with self._lock:
-            when, found = self._kept.get(what, (-seconds, None))
+            when, value = self._readings.get(what, (-seconds, None))
             if time.monotonic() - when >= seconds:
-                found = read()
-                self._kept[what] = time.monotonic(), found
-            return cast("T", found)
+                value = read()
+                self._readings[what] = time.monotonic(), value
+            return cast("T", value)
 
     def _close(self) -> None:
         if self._gauges is not None:

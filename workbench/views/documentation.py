@@ -75,10 +75,10 @@ def pages() -> Mapping[str, str]:
 
 def find(name: str) -> str:
     """Return the full name of a page, given that or its last part. Raises NotFoundError."""
-    found = next((each for each in pages() if name in (each, posixpath.basename(each))), None)
-    if found is None:
+    page = next((each for each in pages() if name in (each, posixpath.basename(each))), None)
+    if page is None:
         raise NotFoundError(f"Unknown page {quoted(name)}. Available pages: {', '.join(pages())}.")
-    return found
+    return page
 
 
 def title(name: str) -> str:
@@ -107,7 +107,7 @@ def _indices() -> list[str]:
 def _plain(text: str) -> str:
     """Return a page without the markup of Sphinx."""
     text = _TOCTREE.sub("", _COMMENT.sub("", text))
-    text = _CODE_BLOCK.sub(lambda found: (f"`{found[2]}`:\n\n" if found[2] else "") + f"```{found[1]}\n", text)
+    text = _CODE_BLOCK.sub(lambda match: (f"`{match[2]}`:\n\n" if match[2] else "") + f"```{match[1]}\n", text)
     return _ROLE.sub(r"\1", text).rstrip() + "\n"
 
 
@@ -133,7 +133,7 @@ def _html(name: str, *, without_title: bool = False) -> Markup:
 
 def _linked(name: str, tokens: Sequence[Token]) -> list[Token]:
     """Return the tokens of a paragraph; a link to a page that isn't included becomes plain text."""
-    kept: list[Token] = []
+    result: list[Token] = []
     dropped = 0
     for token in tokens:
         if token.type == "link_open":
@@ -145,12 +145,12 @@ def _linked(name: str, tokens: Sequence[Token]) -> list[Token]:
         elif token.type == "link_close" and dropped:
             dropped -= 1
             continue
-        kept.append(token)
-    return kept
+        result.append(token)
+    return result
 
 
 def _target(name: str, address: str) -> str | None:
-    """Return the target of a page's link; None if that isn't included."""
+    """Return the target of a page's link; None if the target isn't included."""
     if re.match(r"https?:", address):
         return address
     path, _, heading = address.partition("#")

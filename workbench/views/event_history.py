@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from workbench.monitor.events import Batch
 
-KEPT_BATCHES = 6_000
-KEPT_TASKS = 50_000
+MOST_BATCHES = 6_000
+MOST_TASKS = 50_000
 """Past for a page that joins later: ten minutes, and no more tasks than a figure draws smoothly."""
 
 
@@ -26,15 +26,15 @@ class Listener(Protocol):
 class Past:
     """Batches of a cluster: passed to all watches as they arrive, and stored for later ones."""
 
-    def __init__(self, kept_batches: int = KEPT_BATCHES, kept_tasks: int = KEPT_TASKS) -> None:
+    def __init__(self, most_batches: int = MOST_BATCHES, most_tasks: int = MOST_TASKS) -> None:
         self.ended: str | None = None
         """Reason why no more batches come."""
         self.waiting: str | None = None
         """Reason why there are no batches yet."""
         self._watches: set[Listener] = set()
-        self._history: deque[Batch] = deque(maxlen=kept_batches)
-        self._most_tasks = kept_tasks
-        self._kept_tasks = 0
+        self._history: deque[Batch] = deque(maxlen=most_batches)
+        self._most_tasks = most_tasks
+        self._n_tasks = 0
 
     def join(self, watch: Listener) -> None:
         """Pass the stored batches to `watch`, and all later ones."""
@@ -48,11 +48,11 @@ class Past:
     def take(self, batch: Batch) -> None:
         """Store a batch and pass it to all watches."""
         if len(self._history) == self._history.maxlen:
-            self._kept_tasks -= len(self._history.popleft().tasks)
+            self._n_tasks -= len(self._history.popleft().tasks)
         self._history.append(batch)
-        self._kept_tasks += len(batch.tasks)
-        while self._kept_tasks > self._most_tasks and len(self._history) > 1:
-            self._kept_tasks -= len(self._history.popleft().tasks)
+        self._n_tasks += len(batch.tasks)
+        while self._n_tasks > self._most_tasks and len(self._history) > 1:
+            self._n_tasks -= len(self._history.popleft().tasks)
         for watch in self._watches:
             watch.add([batch])
 

@@ -34,8 +34,8 @@ class File(NamedTuple):
 async def read_file(service: Service, path: str) -> File:
     """Return a page or a file by its address below `workbench/api`, quoted as in a URL. Raises WorkbenchError."""
     for pattern, read in _FILES.items():
-        if found := re.fullmatch(pattern, path):
-            names = [name and unquote(name) for name in found.groups()]
+        if match := re.fullmatch(pattern, path):
+            names = [name and unquote(name) for name in match.groups()]
             return await service.ask(lambda session: read(session, *names))  # noqa: B023
     raise NotFoundError(f"There is no address {API}/{unquote(path)[:80]}.")
 
@@ -49,10 +49,10 @@ def _report(session: Session, run: str) -> File:
 def _picture(session: Session, run: str, picture: str) -> File:
     from workbench.views.run_files import picture_bytes
 
-    drawn = picture_bytes(session.show(run), picture, "png")
+    content = picture_bytes(session.show(run), picture, "png")
     # The name goes into a header.
     name = re.sub(r"[^\w.-]+", "-", f"{run}-{picture}", flags=re.ASCII)
-    return File(drawn, "image/png", f"{name}.png")
+    return File(content, "image/png", f"{name}.png")
 
 
 def _export(session: Session, ids: str, with_answers: str | None = None) -> File:
@@ -70,8 +70,8 @@ def _export(session: Session, ids: str, with_answers: str | None = None) -> File
 def _comparison(session: Session, comparison: str) -> File:
     from workbench.views.comparisons import page
 
-    found = session.comparison(comparison)
-    return File(page(found, session.summary(found)))
+    record = session.comparison(comparison)
+    return File(page(record, session.summary(record)))
 
 
 def _documentation(_: Session, part: str, page: str) -> File:

@@ -139,8 +139,8 @@ class Form(NamedTuple):
 
     def _control(self, name: str, field: Mapping[str, Any], id_: str, wrong: bool) -> Markup:
         default = self._default(name, field)
-        given = self.values.get(name)
-        value = default if given is None else as_text(given)
+        typed = self.values.get(name)
+        value = default if typed is None else as_text(typed)
         shared: dict[str, Any] = {
             "id": id_,
             "name": f"{self.prefix}{name}",
@@ -174,10 +174,10 @@ class Form(NamedTuple):
         )
 
 
-def select(options: Iterable[tuple[str, str]], chosen: str, **attributes: Any) -> Markup:
+def select(options: Iterable[tuple[str, str]], current: str, **attributes: Any) -> Markup:
     """Return a drop-down list of values with their labels."""
-    shown = (tag("option", label, value=value, selected=value == chosen) for value, label in options)
-    return tag("select", *shown, class_="jp-mod-styled", **attributes)
+    items = (tag("option", label, value=value, selected=value == current) for value, label in options)
+    return tag("select", *items, class_="jp-mod-styled", **attributes)
 
 
 def search(
@@ -201,13 +201,13 @@ def search(
     narrowing = (
         select(
             options,
-            chosen,
+            current,
             name=f"{prefix}{name}",
             data_default="",
             aria_label=title,
             data_workbench=f"{hook}-{name}",
         )
-        for name, (title, options, chosen) in lists.items()
+        for name, (title, options, current) in lists.items()
     )
     if folded is None:
         return tag("div", text, *narrowing, *more, class_="wb-Search")
@@ -247,5 +247,5 @@ def as_text(value: Any) -> str:
 
 
 def _unit(field: Mapping[str, Any]) -> Markup:
-    shown = field.get("unit") if field.get("type") in ("integer", "number") else None
-    return tag("span", shown, class_="wb-Field-unit") if shown and shown != "relative" else Markup("")
+    unit = field.get("unit") if field.get("type") in ("integer", "number") else None
+    return tag("span", unit, class_="wb-Field-unit") if unit and unit != "relative" else Markup("")

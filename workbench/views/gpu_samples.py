@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.monitor.events import Batch, NoGpus
     from workbench.views.event_history import Past
 
-ASKED_FOR = 5.0
+IDLE_TIMEOUT = 5.0
 """Seconds without a request after which watching a cluster ends; if watching failed, seconds before a retry."""
 
 FRESH = 5.0
@@ -52,7 +52,7 @@ class LatestSamples:
         """The newest sample of each GPU by UUID, unless outdated."""
         if time.monotonic() - self._received_at > FRESH:
             return {}
-        # Both are times of the scheduler's clock.
+        # Both times are by the scheduler's clock.
         return {uuid: sample for uuid, sample in self._samples.items() if self._time - sample.time < FRESH}
 
     @property
@@ -111,7 +111,7 @@ class SampleReader:
         if (before := self._ends.pop(cluster, None)) is not None:
             before.cancel()
         loop = asyncio.get_running_loop()
-        self._ends[cluster] = loop.call_later(ASKED_FOR, self._forget, cluster)
+        self._ends[cluster] = loop.call_later(IDLE_TIMEOUT, self._forget, cluster)
 
     def _forget(self, cluster: str) -> None:
         self._ends.pop(cluster).cancel()

@@ -76,8 +76,8 @@ def machine(context: Context, _: str) -> Markup:
         "Disk": _both("read", usage.disk_read, "written", usage.disk_written),
         "Network": _both("received", usage.received, "sent", usage.sent),
     }
-    shown = facts({name: body for name, body in meters.items() if body}, data_workbench="usage")
-    return tag("div", shown, live("gpus:"), class_="wb-Section-body")
+    table = facts({name: body for name, body in meters.items() if body}, data_workbench="usage")
+    return tag("div", table, live("gpus:"), class_="wb-Section-body")
 
 
 def _core(number: int, busy: float) -> Markup:
@@ -98,7 +98,7 @@ def about(inventory: Inventory) -> dict[str, str]:
     where = "container" if memory.limit == memory.cgroup_limit else "job"
     limit = f"limit of this {where}, of {size(memory.total)}" if limited else None
     unused = f"{size(memory.available)} unused" if memory.available is not None else None
-    found = {
+    texts = {
         "Cores": joined((f"{cpu.usable}{of}", physical, cpu.model)),
         "Memory": joined((size(memory.limit), limit, unused)),
         "GPUs": inventory.missing.get("gpus", ""),
@@ -109,8 +109,8 @@ def about(inventory: Inventory) -> dict[str, str]:
         devices = cuda.visible_devices
         visible = None if devices is None else f"{len(inventory.visible_gpus())} by CUDA_VISIBLE_DEVICES={devices}"
         words = (gpu_names(inventory), driver and f"driver {driver}", version and f"CUDA {version}", visible)
-        found["GPUs"] = joined(words)
-    return {name: text for name, text in found.items() if text}
+        texts["GPUs"] = joined(words)
+    return {name: text for name, text in texts.items() if text}
 
 
 def _card(card: NetworkCard) -> str:
@@ -120,13 +120,13 @@ def _card(card: NetworkCard) -> str:
 
 
 def _details(inventory: Inventory) -> Markup:
-    found = facts({name: Markup("<br>").join(map(_faded, text.split("\n"))) for name, text in about(inventory).items()})
+    shown = facts({name: Markup("<br>").join(map(_faded, text.split("\n"))) for name, text in about(inventory).items()})
     from workbench.figures.topology import has_ways, topology_html
 
     if inventory.topology is None or not has_ways(inventory.topology):
-        return found
+        return shown
     between = topology_html(inventory.topology)
-    return found + folded("What lies between the GPUs", between, data_workbench="topology")
+    return shown + folded("What lies between the GPUs", between, data_workbench="topology")
 
 
 def _faded(text: str) -> Markup:
@@ -156,7 +156,7 @@ def start(context: Context, _: str) -> Markup:
     profiles = context.session.profiles(inventory)
     offered = [each for each in profiles if each.available]
     more = [each for each in profiles if not each.available]
-    chosen = _chosen(context, profiles)
+    chosen = _profile(context, profiles)
     return (
         _ways(offered, chosen)
         + (live(f"gpus:{chosen}") if inventory.gpus else "")
@@ -192,7 +192,7 @@ def _ways(offered: list[Offered], chosen: str | None) -> Markup:
     return tag("div", first, *words, class_="wb-Folds") + fragment(*below)
 
 
-def _chosen(context: Context, profiles: Iterable[Offered]) -> str | None:
+def _profile(context: Context, profiles: Iterable[Offered]) -> str | None:
     """Return the profile that the page chose, or the first available one."""
     names = [each.name for each in profiles if each.available]
     chosen = context.choices.get("profile")
@@ -316,7 +316,7 @@ def _misnamed(context: Context) -> str | None:
 
 def nearby(context: Context, _: str) -> Markup:
     """Return links to schedulers that the user started elsewhere."""
-    found = [
+    links = [
         tag(
             "p",
             link(
@@ -329,13 +329,13 @@ def nearby(context: Context, _: str) -> Markup:
         )
         for each in context.session.nearby()
     ]
-    return paragraph("Found:") + fragment(*found) if found else Markup("")
+    return paragraph("Found:") + fragment(*links) if links else Markup("")
 
 
 def plan_form(context: Context, _: str) -> Markup:
     """Return the optional fields of the profile's form, with the values that empty ones stand for."""
     inventory = context.machine.inventory()
-    profile = _chosen(context, context.session.profiles(inventory))
+    profile = _profile(context, context.session.profiles(inventory))
     if profile is None:
         return Markup("")
     form, _needed, more = _form(context, _plan(context, profile, inventory), inventory)
@@ -349,7 +349,7 @@ def _keep(context: Context, profile: str) -> Markup:
     typed = context.choices.get("keep.name", "")
     return keeping(
         "keep.name",
-        "Name under which these choices are kept",
+        "Name under which these choices are saved",
         typed,
         hook="keep",
         title="A profile of your own: these choices under a name",
@@ -363,11 +363,11 @@ def _keep(context: Context, profile: str) -> Markup:
 
 def _form(context: Context, planned: _Planned, inventory: Inventory) -> tuple[Form, list[str], list[str]]:
     """Return the form of the choices, the required fields, and the others."""
-    found, choices = look_up(planned.profile, planned.typed)
-    schema = found.choices(inventory, choices).model_json_schema()
+    profile, choices = look_up(planned.profile, planned.typed)
+    schema = profile.choices(inventory, choices).model_json_schema()
     needed = list(schema.get("required", ()))
-    known = planned.spec or planned.usual
-    defaults = hints(known) if known else {}
+    spec = planned.spec or planned.usual
+    defaults = hints(spec) if spec else {}
     options = {}
     if "python" in schema["properties"]:
         options["python"] = _pythons(context, planned.typed.get("python"), defaults.get("python", ""))
@@ -378,7 +378,7 @@ def _form(context: Context, planned: _Planned, inventory: Inventory) -> tuple[Fo
 
 def _pythons(context: Context, chosen: str | None, default: str) -> list[tuple[str, str]]:
     """Return the interpreters of the user's kernels and environments, with their titles."""
-    found = {
+    titles = {
         each.python: f"{each.title} (not usable)" if each.problems else each.title for each in context.machine.pythons()
     }
-    return [(default, default), *found.items(), *([(chosen, chosen)] if chosen and chosen not in found else [])]
+    return [(default, default), *titles.items(), *([(chosen, chosen)] if chosen and chosen not in titles else [])]

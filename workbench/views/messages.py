@@ -27,7 +27,7 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as err:
         raise BadInputError(f"This is not JSON: {err}. Send an object such as {{}}.") from err
     if not isinstance(value, dict):
-        raise BadInputError(f"Send a JSON object such as {{}}, not {_shown(value)}.")
+        raise BadInputError(f"Send a JSON object such as {{}}, not {_json(value)}.")
     return value
 
 
@@ -40,15 +40,15 @@ def check(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, A
 
     model, hints = _model(function)
     try:
-        found = model.model_validate({name: value for name, value in given.items() if value is not None})
+        values = model.model_validate({name: value for name, value in given.items() if value is not None})
     except ValidationError as err:
         first = err.errors(include_url=False, include_context=False)[0]
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             raise BadParameterError(f"Unknown argument {quoted(name)}. Allowed: {', '.join(hints)}.", name) from err
-        problem = "missing" if first["type"] == "missing" else _shown(given[name])
+        problem = "missing" if first["type"] == "missing" else _json(given[name])
         raise BadParameterError(f"{name} is {problem}. Give {_kind(hints[name])}.", name) from err
-    return {name: getattr(found, name) for name in found.model_fields_set}
+    return {name: getattr(values, name) for name in values.model_fields_set}
 
 
 @cache
@@ -71,7 +71,7 @@ def _kind(hint: Any) -> str:
     return _KINDS.get(get_origin(hint) or hint) or _kind(get_args(hint)[0])
 
 
-def _shown(value: Any) -> str:
+def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else text[:77] + "…"
 

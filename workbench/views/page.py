@@ -146,8 +146,8 @@ class Views:
     def report(self, name: str) -> Markup:
         """Log an internal error, and return the message for the page."""
         self._log.exception("Workbench: the view %s could not be made", name)
-        said = "This could not be drawn. The log of the Jupyter server says why."
-        return paragraph(said, "wb-Problem wb-Banner")
+        message = "This could not be drawn. The log of the Jupyter server says why."
+        return paragraph(message, "wb-Problem wb-Banner")
 
     async def close(self) -> None:
         """Stop making all views."""
@@ -200,17 +200,17 @@ class Shown:
 
     def _notice(self) -> None:
         # The state is read every two seconds and is mostly unchanged.
-        if self._state.cursor != self._seen:
+        if self._state.cursor != self._cursor:
             self._changed.set()
 
-    _seen: int | None = None
+    _cursor: int | None = None
     is_broken = False
     """True if `html` is only the message that the view failed."""
 
     async def _keep_making(self) -> None:
         while True:
             self._changed.clear()
-            self._seen = self._state.cursor
+            self._cursor = self._state.cursor
             try:
                 html = await self._views.make(self._key[0], self._choices)
                 period = self._views.period(self._key[0])
@@ -286,11 +286,11 @@ class ViewWatch(OnScreen):
         self._sent = html
         before, self._parts = self._parts, {}
 
-        def as_sent(part: re.Match[str]) -> str:
+        def shorten(part: re.Match[str]) -> str:
             name = self._parts.setdefault(part[1], part[0]) and part[1]
             return f'<li id="{name}" data-same></li>' if before.get(name) == part[0] else part[0]
 
-        return {"html": _ITEM.sub(as_sent, self._sent)}
+        return {"html": _ITEM.sub(shorten, self._sent)}
 
     def leave(self) -> None:
         """Stop showing it."""

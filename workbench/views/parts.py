@@ -50,7 +50,7 @@ def link(label: str, **attributes: Any) -> Markup:
 
 
 def command(name: str, /, **args: Any) -> dict[str, Any]:
-    """Return attributes for an element whose click runs a command of the page's host, such as opening a tab of Lab."""
+    """Return attributes for an element whose click runs a command of the page's host, such as JupyterLab."""
     return {"data_command": f"dask-workbench:{name}", "data_args": args}
 
 
@@ -136,23 +136,23 @@ def confirming(error: WorkbenchError) -> Markup:
     """Return a button that allows sending a credential to a server; '' for another error."""
     if not isinstance(error, credentials.UnconfirmedError):
         return Markup("")
-    asked = {"credential": error.credential, "server": error.server}
+    arguments = {"credential": error.credential, "server": error.server}
     send = button(
-        credentials.question(**asked),
+        credentials.question(**arguments),
         # The full name of the server has to be visible.
         class_="wb-Button jp-mod-styled jp-mod-warn wb-mod-whole",
-        **action("confirm", **asked),
+        **action("confirm", **arguments),
         data_workbench="confirm-sending",
     )
     return tag("div", send, class_="wb-Row") + notice("confirm")
 
 
 def keeping(
-    name: str, label: str, typed: str, *, hook: str, title: str, action: str, forget: str, **asked: Any
+    name: str, label: str, typed: str, *, hook: str, title: str, action: str, forget: str, **data: Any
 ) -> Markup:
     """Return a field for a name, a button that saves something under it, and `forget`, a button that deletes it."""
     field = text_field(name, label, typed, placeholder="Keep as …", title=title, data_workbench=f"{hook}-name")
-    attributes = {f"data_{key}": value for key, value in asked.items()}
+    attributes = {f"data_{key}": value for key, value in data.items()}
     keep = button("Keep", disabled=not typed, data_action=action, data_workbench=hook, **attributes)
     return tag("div", field, keep, forget, class_="wb-Row wb-Start") + notice(action, f"{hook}-problem")
 
@@ -192,9 +192,9 @@ _PAGES = {
 
 def explained(page: str, title: str) -> Markup:
     """Return a button that opens a page of the documentation; `title` is its topic."""
-    said = {"title": f"Help: {title}", "aria_label": f"Help: {title}"}
+    labels = {"title": f"Help: {title}", "aria_label": f"Help: {title}"}
     place = f"{API}/docs/{page}"
-    return tag("button", "?", class_="wb-IconButton wb-Question", **said, data_page=place, data_workbench="help")
+    return tag("button", "?", class_="wb-IconButton wb-Question", **labels, data_page=place, data_workbench="help")
 
 
 def section(id_: str, title: str, body: str, *, note: str = "", actions: str = "") -> Markup:

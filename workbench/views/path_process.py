@@ -62,10 +62,10 @@ class Looking:
             async with asyncio.timeout(PATIENCE + STARTING) as limit, self._room:
                 return await self._answer(question, limit)
         except TimeoutError as err:
-            given = next((f" of {quoted(place)}" for place in _places((args, kwargs))), "")
+            where = next((f" of {quoted(place)}" for place in _places((args, kwargs))), "")
             raise FailedError(
-                f"No answer within {duration(PATIENCE)}. What was asked{given} is on a disk or a server that does not "
-                "answer: try again later, or copy it to this machine."
+                f"No answer within {duration(PATIENCE)}: the disk or server{where} does not respond. Try again later, "
+                "or copy the data to this machine."
             ) from err
 
     async def _answer(self, question: bytes, limit: asyncio.Timeout) -> Any:
@@ -126,12 +126,12 @@ def _folder() -> str:
         return "/"
 
 
-def _places(given: Any) -> list[str]:
+def _places(argument: Any) -> list[str]:
     """Return the texts in the arguments that may be paths."""
-    if isinstance(given, dict | list | tuple):
-        values = given.values() if isinstance(given, dict) else given
+    if isinstance(argument, dict | list | tuple):
+        values = argument.values() if isinstance(argument, dict) else argument
         return [place for value in values for place in _places(value)]
-    return [given] if isinstance(given, str) and "/" in given else []
+    return [argument] if isinstance(argument, str) and "/" in argument else []
 
 
 def _opened(answer: bytes) -> Any:
@@ -162,10 +162,10 @@ def _serve() -> None:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-            order, given, *_ = socket.recv_fds(orders, 1, 1)
+            order, descriptors, *_ = socket.recv_fds(orders, 1, 1)
             if not order:
                 return
-            for descriptor in given:
+            for descriptor in descriptors:
                 _begin(descriptor)
 
 
@@ -195,12 +195,12 @@ def _look(descriptor: int) -> None:
         os.chdir(folder)
         dask.config.set(settings)
         with by_command(commanded):
-            connection.sendall(_said(method, args, kwargs))
+            connection.sendall(_call(method, args, kwargs))
     finally:
         os._exit(0)
 
 
-def _said(method: str, args: Any, kwargs: Any) -> bytes:
+def _call(method: str, args: Any, kwargs: Any) -> bytes:
     from workbench.session import Session
 
     try:

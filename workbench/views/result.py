@@ -88,11 +88,11 @@ def run(context: Context, run_id: str) -> Markup:
 def _running(run: Mapping[str, Any]) -> Markup:
     cancel = button("Cancel", **action("cancel_run", run=run["id"]), title="End this run", data_workbench="cancel-this")
     bar = tag("div", tag("div", progress(run), class_="wb-Result-progress"), cancel, class_="wb-Row")
-    left = paragraph(_left(run), data_workbench="time-left")
-    return bar + left + notice(f"run={run['id']}") + figure(cluster=run["cluster"])
+    time_left = paragraph(_time_left(run), data_workbench="time-left")
+    return bar + time_left + notice(f"run={run['id']}") + figure(cluster=run["cluster"])
 
 
-def _left(run: Mapping[str, Any]) -> str:
+def _time_left(run: Mapping[str, Any]) -> str:
     """Return about how much time is left, or why that is unknown."""
     done = run["progress"] or {}
     elapsed = time.time() - run["started"] if run["started"] else 0.0
@@ -120,19 +120,19 @@ def _rounded(seconds: float) -> str:
 
 def _ended(context: Context, found: Run, run: dict[str, Any], *, tab: bool) -> Markup:
     """Return the answer, the use of time, and folded details of an ended run."""
-    known = facts(found)
-    values = facts_html(known, "answer")
+    run_facts = facts(found)
+    values = facts_html(run_facts, "answer")
     recorded = tab and (store.folder(found.id) / "events.parquet").exists()
     drawn = found.answers or (found.result or {}).get("singular_values")
     return (
         (_error(run) if run["error"] and tab else "")
         + (tag("div", values, live(f"run-answer:{found.id}") if drawn else "", class_="wb-Answer") if values else "")
-        + facts_html(known, "check")
+        + facts_html(run_facts, "check")
         + _again(context, run)
         + tag("h3", TITLES["time"])
-        + facts_html(known, "time")
+        + facts_html(run_facts, "time")
         + (figure(run=found.id) if recorded else "")
-        + _rest(known, run)
+        + _rest(run_facts, run)
     )
 
 
@@ -141,11 +141,11 @@ def _error(run: Mapping[str, Any]) -> Markup:
     return paragraph(run["error"], "wb-Muted") if run["status"] == "cancelled" else failure(run["error"])
 
 
-def _rest(known: Sequence[Fact], run: Mapping[str, Any]) -> Markup:
+def _rest(run_facts: Sequence[Fact], run: Mapping[str, Any]) -> Markup:
     """Return folded details of a run."""
     return folds(
         f"{run['id']}-",
-        details=("Details", details_html(known)),
+        details=("Details", details_html(run_facts)),
         run_log=("Log", live(f"run-log:{run['id']}")),
         marks=("Name and note", _marks(run)),
     )
@@ -156,8 +156,8 @@ def _again(context: Context, run: Mapping[str, Any]) -> Markup:
     # The cluster that it ran on, or else the newest.
     ready = sorted(context.ready(), key=lambda each: (each["name"] == run["cluster"], each["created"]))
     on = ready[-1]["name"] if ready else None
-    given = {name: each if isinstance(each, bool) else as_text(each) for name, each in run["parameters"].items()}
-    form = {f"run.{run['workload']}.{name}": each for name, each in given.items()}
+    typed = {name: each if isinstance(each, bool) else as_text(each) for name, each in run["parameters"].items()}
+    form = {f"run.{run['workload']}.{name}": each for name, each in typed.items()}
     known = run["workload"] in context.state.get("titles", {})
     # A user's function, as path and name.
     workload = run["workload"] if known else (run["function"] or {}).get("reference")
@@ -168,27 +168,27 @@ def _again(context: Context, run: Mapping[str, Any]) -> Markup:
         form |= {f"settings.{run['workload']}": shlex.join(f"{name}={text}" for name, text in texts.items())}
     ended, path, save = run["status"] not in ACTIVE, f"runs/{run['id']}", f"wb-save-{run['id']}"
     export = f"wb-export-{run['id']}"
-    shown: list[str] = []
+    row: list[str] = []
     if ended and run.get("answers"):
-        shown += [_copy(run["id"]), button("Save as…", data_fold=save, aria_controls=save, data_workbench="save-as")]
+        row += [_copy(run["id"]), button("Save as…", data_fold=save, aria_controls=save, data_workbench="save-as")]
     if ended:
         page: dict[str, Any] = {"data_page": f"{API}/{path}/report", "data_workbench": "open-report"}
-        shown.append(button("Report (HTML)", title="A page that opens without a network", **page))
+        row.append(button("Report (HTML)", title="A page that opens without a network", **page))
         page |= {"data_save": f"{run['id']}.html", "data_workbench": "save-report"}
-        shown.append(link("Save HTML", title="The report as a file", **page))
+        row.append(link("Save HTML", title="The report as a file", **page))
     if workload:
         again: dict[str, Any] = {**action("run", **body), **opens_result()}
         change: dict[str, Any] = {"data_choose": {"workload": workload, **form}, "data_reveal": "wb-section-workloads"}
         title = f"On {on}" if on else "Start a cluster first"
-        shown.append(button("Run again", disabled=on is None, title=title, **again, data_workbench="run-again"))
-        shown.append(button("Change", title="Fill the form with its parameters", **change, data_workbench="run-change"))
+        row.append(button("Run again", disabled=on is None, title=title, **again, data_workbench="run-again"))
+        row.append(button("Change", title="Fill the form with its parameters", **change, data_workbench="run-change"))
     if ended:
-        shown.append(button("Export…", data_fold=export, aria_controls=export, data_workbench="export"))
+        row.append(button("Export…", data_fold=export, aria_controls=export, data_workbench="export"))
         delete = action("delete_run", run=run["id"])
-        shown.append(confirmed("delete", "Delete this run", "Delete?", "delete-run", **delete))
+        row.append(confirmed("delete", "Delete this run", "Delete?", "delete-run", **delete))
     saving_ = drawer(save, live(f"saving:{run['id']}")) if ended and run.get("answers") else ""
     exporting = drawer(export, _exporting(run)) if ended else ""
-    return tag("div", *shown, class_="wb-Row") + notice("run") + saving_ + exporting
+    return tag("div", *row, class_="wb-Row") + notice("run") + saving_ + exporting
 
 
 def _exporting(run: Mapping[str, Any]) -> Markup:
@@ -197,8 +197,8 @@ def _exporting(run: Mapping[str, Any]) -> Markup:
     words = f"A zip that another Workbench imports: {listed(contents)}, about {size(n_bytes)}."
     page, save = f"{API}/runs/{run['id']}/export", {"data_save": f"{run['id']}.zip"}
     buttons = [button("Save zip", data_page=page, **save, data_workbench="export-zip")]
-    if kept := (run.get("answers") or {}).get("kept_bytes"):
-        words += f" With the arrays of the answer, {size(n_bytes + kept)}."
+    if n_array_bytes := (run.get("answers") or {}).get("kept_bytes"):
+        words += f" With the arrays of the answer, {size(n_bytes + n_array_bytes)}."
         more = {"data_page": f"{page}-with-answers", "data_workbench": "export-all"}
         buttons.append(button("Save zip with arrays", **save, **more))
     return tag("div", paragraph(words), *buttons, class_="wb-Row")
@@ -257,7 +257,7 @@ def pictures(context: Context, run_id: str) -> Markup:
     from workbench.views.run_files import small_pictures
 
     found = context.session.show(run_id)
-    drawn = [_picture(found, *each) for each in small_pictures(found.id, _kept_bytes(found))]
+    drawn = [_picture(found, *each) for each in small_pictures(found.id, _array_bytes(found))]
     first, others = tag("div", *drawn[:1], class_="wb-Pictures", data_workbench="run-pictures"), ""
     if drawn[1:]:
         inside = tag("div", *drawn[1:], class_="wb-Pictures")
@@ -265,7 +265,7 @@ def pictures(context: Context, run_id: str) -> Markup:
     return first + others
 
 
-def _kept_bytes(run: Run) -> int:
+def _array_bytes(run: Run) -> int:
     return run.answers.kept_bytes if run.answers else 0
 
 

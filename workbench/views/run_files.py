@@ -32,12 +32,12 @@ def read_batches(run: Run) -> list[Batch]:
     """Return the recorded events of a run. Raises a WorkbenchError if it is active or has none."""
     if run.active:
         raise ConflictError(f"The run {run.id} is still going on: watch its cluster {run.cluster}.")
-    found = _events(run)
-    if found is None:
+    events = _events(run)
+    if events is None:
         raise NotFoundError(
             f"The run {run.id} ({run.status}) has no recorded events: none were recorded, or its folder was deleted."
         )
-    return [found]
+    return [events]
 
 
 def report(run: Run) -> str:
@@ -74,10 +74,10 @@ def pictures_of(run: Run) -> tuple[Picture, ...]:
 
 
 @lru_cache(maxsize=16)
-def small_pictures(run_id: str, bytes_kept: int) -> tuple[tuple[str, str, str], ...]:
-    """Return name, title and a small PNG in base64 of each picture of a run; `bytes_kept` is part of the cache's key.
+def small_pictures(run_id: str, n_bytes: int) -> tuple[tuple[str, str, str], ...]:
+    """Return the name, the title and a small PNG in base64 of each picture of a run.
 
-    Without Matplotlib, the PNG is empty.
+    `n_bytes`, the size of the saved arrays, is part of the cache's key. Without Matplotlib, the PNG is empty.
     """
     from workbench.figures.paper import can_write, write_on_page
 

@@ -70,29 +70,29 @@ def pace(context: Context) -> float:
 
 def runs(context: Context, _: str) -> Markup:
     """Return the list of runs, a line or two each, with search, ticks and folded details."""
-    asked = _asked(context)
+    filters = _filters(context)
     shown = int(context.choices.get("runs.shown") or _SHOWN)
     read = max(shown, LATEST_RUNS)
-    found = list(context.state.get("runs", ()))
-    if asked or shown > LATEST_RUNS:
-        found = [run_in_list(run) for run in context.session.runs(limit=read, **asked)]
+    all_runs = list(context.state.get("runs", ()))
+    if filters or shown > LATEST_RUNS:
+        all_runs = [run_in_list(run) for run in context.session.runs(limit=read, **filters)]
     import_ = folds("runs", import_run=("Import a run", live("importing")))
-    if not found and not asked:
+    if not all_runs and not filters:
         return examples.empty("Nothing has been run yet.", examples.first_run(context)) + import_
-    total = len(found) if len(found) < read else context.session.count_runs(**asked)
+    total = len(all_runs) if len(all_runs) < read else context.session.count_runs(**filters)
     titles = context.state.get("titles", {})
     there = {each["name"] for each in context.state.get("clusters", ())}
-    lines = _folded(context, found)[:shown]
-    before = dict(_with_the_one_before(found))
+    lines = _folded(context, all_runs)[:shown]
+    before = dict(_with_the_one_before(all_runs))
     rows = (
         _line(context, each, [_run(run, titles, there, before[run["id"]]) for run in listed], listed)
         for each, listed in lines
     )
     older = total - sum(len(listed) for _, listed in lines)
-    room = context.session.room() if any(run["answers"] for run in found) else None
+    room = context.session.room() if any(run["answers"] for run in all_runs) else None
     return (
-        _search(context, titles, {*there, *(run["cluster"] for run in found)})
-        + _found(total if asked else None)
+        _search(context, titles, {*there, *(run["cluster"] for run in all_runs)})
+        + _count_found(total if filters else None)
         + _ended(context, titles)
         + tag("ul", *rows, id="wb-list-of-runs", class_="wb-Runs", aria_label="Runs", data_stop=True)
         + _ticked(context, [run["id"] for _, listed in lines for run in listed if run["status"] not in ACTIVE])
@@ -148,8 +148,8 @@ def _ended(context: Context, titles: Mapping[str, str]) -> Markup:
     ended = (run for run in context.state.get("runs", ()) if run["stopped"])
     last = max(ended, key=lambda run: run["stopped"], default=None)
     took = last and last["seconds"] is not None and duration(last["seconds"])
-    said = joined((f"{named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
-    return tag("p", said, role="status", class_="wb-hidden", data_workbench="run-ended")
+    message = joined((f"{named(last, titles)} on {last['cluster']}: {last['status']}", took or None)) if last else ""
+    return tag("p", message, role="status", class_="wb-hidden", data_workbench="run-ended")
 
 
 def named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
@@ -157,18 +157,18 @@ def named(run: Mapping[str, Any], titles: Mapping[str, str]) -> str:
     return f"{SIMULATED if run['simulated'] else ''}{run_title(run, titles)}"
 
 
-def _asked(context: Context) -> Wanted:
+def _filters(context: Context) -> Wanted:
     """Return the user's filters of runs; empty for all."""
-    given = {name: context.choices.get(f"runs.{name}") for name in _FILTERS}
-    day = given.pop("day")
-    asked = cast("Wanted", {name: value for name, value in given.items() if value})
+    choices = {name: context.choices.get(f"runs.{name}") for name in _FILTERS}
+    day = choices.pop("day")
+    filters = cast("Wanted", {name: value for name, value in choices.items() if value})
     if day:
         try:
             begin = datetime.fromisoformat(day)
-            asked |= {"since": begin.timestamp(), "until": (begin + timedelta(days=1)).timestamp()}
+            filters |= {"since": begin.timestamp(), "until": (begin + timedelta(days=1)).timestamp()}
         except (ValueError, OverflowError) as err:
             raise BadInputError(f"day: given {quoted(day)}. Give one such as 2026-11-23.") from err
-    return asked
+    return filters
 
 
 def _search(context: Context, titles: Mapping[str, str], clusters: set[str]) -> Markup:
@@ -185,7 +185,7 @@ def _search(context: Context, titles: Mapping[str, str], clusters: set[str]) -> 
     return search("runs.", "Search runs", "runs", lists, day, folded=not narrowed)
 
 
-def _found(total: int | None) -> Markup:
+def _count_found(total: int | None) -> Markup:
     """Return the number of results with a link to all runs; if all are shown, an element for screen readers only."""
     if total is None:
         return paragraph("", role="status")
@@ -235,8 +235,8 @@ def _folded(context: Context, found: Sequence[dict[str, Any]]) -> list[tuple[Com
     owners: dict[str, Comparison] = {}
     for comparison in context.session.comparisons(limit=_COMPARISONS):
         if comparison.mode != "past":
-            made = (run for row in comparison.rows for run in (*row.warmups, *(each.run for each in row.samples)))
-            owners |= dict.fromkeys((*made, *clusters_of(comparison)), comparison)
+            run_ids = (run for row in comparison.rows for run in (*row.warmups, *(each.run for each in row.samples)))
+            owners |= dict.fromkeys((*run_ids, *clusters_of(comparison)), comparison)
     lines: dict[str, tuple[Comparison | None, list[dict[str, Any]]]] = {}
     for run in found:
         owner = owners.get(run["id"]) or owners.get(run["cluster"])
@@ -249,7 +249,7 @@ def _line(context: Context, comparison: Comparison | None, rows: list[Markup], r
         return rows[0]
     summary = context.session.summary(comparison)
     id_, status, title = f"wb-compared-{comparison.id}", comparison.status, f"{summary.title}, compared"
-    verdict = tag("span", said := summary.verdict, title=said, class_="wb-Run-result")
+    verdict = tag("span", text := summary.verdict, title=text, class_="wb-Run-result")
     done = [run["id"] for run in runs if run["status"] not in ACTIVE]
     head = fold(
         id_,
@@ -294,7 +294,7 @@ def _with_the_one_before(found: Sequence[dict[str, Any]]) -> Iterator[tuple[str,
 def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before: dict[str, Any] | None) -> Markup:
     id_, active = run["id"], run["status"] in ACTIVE
     title = named(run, titles)
-    given = "\n".join(f"{name}={json.dumps(value)}" for name, value in _given(run).items())
+    tooltip = "\n".join(f"{name}={json.dumps(value)}" for name, value in _parameters(run).items())
     took = duration(run["seconds"]) if run["status"] == "done" and run["seconds"] is not None else run["status"]
     speed = rate(run["bytes_per_second"]) if run["bytes_per_second"] else None
     star = tag("span", "★ ", class_="wb-Star", title="starred") if (run.get("marks") or {}).get("star") else ""
@@ -307,7 +307,7 @@ def _run(run: dict[str, Any], titles: Mapping[str, str], there: set[str], before
             faint(differing(run, before)),
             class_="wb-Run-title",
         ),
-        title=given or None,
+        title=tooltip or None,
         data_workbench="run-more",
     )
     icons = _icons(run, title, going=active and run["cluster"] in there)
@@ -343,16 +343,16 @@ def _ending(run: Mapping[str, Any]) -> Markup:
 def failure(error: str) -> Markup:
     """Return an error message with a button that copies it."""
     copy = icon_button("copy", "Copy", data_copy=True)
-    said = tag("span", markup.without_commands(error), role="alert", data_workbench="run-error")
-    return tag("div", copy, said, class_="wb-Problem wb-Failure")
+    message = tag("span", markup.without_commands(error), role="alert", data_workbench="run-error")
+    return tag("div", copy, message, class_="wb-Problem wb-Failure")
 
 
 def differing(run: dict[str, Any], before: dict[str, Any] | None) -> str:
     """Return the parameters that differ from the previous run of the same workload; all of them without one."""
     changed = [
         f"{name}={shorten_middle(_last_part(as_text(value)))}"
-        for name, value in _given(run).items()
-        if before is None or _meant(run, name) != _meant(before, name)
+        for name, value in _parameters(run).items()
+        if before is None or _resolved(run, name) != _resolved(before, name)
     ]
     return f" {', '.join(changed)}" if changed else ""
 
@@ -362,16 +362,16 @@ def _last_part(text: str) -> str:
     return text.rstrip("/").rpartition("/")[2] if text.startswith("/") else text
 
 
-def _meant(run: dict[str, Any], name: str) -> Any:
+def _resolved(run: dict[str, Any], name: str) -> Any:
     """Return the resolved value of a parameter, given or default; for `size`, the shape."""
-    came_to = {} if run["workload"] == WATCHED else run["resolved"]
-    return came_to.get("shape" if name == "size" else name, _given(run).get(name))
+    resolved = {} if run["workload"] == WATCHED else run["resolved"]
+    return resolved.get("shape" if name == "size" else name, _parameters(run).get(name))
 
 
-def _given(run: Mapping[str, Any]) -> Mapping[str, Any]:
+def _parameters(run: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the parameters of a run; for watched code its tags, since name and code appear elsewhere."""
-    given: Mapping[str, Any] = run["parameters"]
-    return given.get("tags") or {} if run["workload"] == WATCHED else given
+    parameters: Mapping[str, Any] = run["parameters"]
+    return parameters.get("tags") or {} if run["workload"] == WATCHED else parameters
 
 
 def where_and_when(run: Mapping[str, Any]) -> str:
@@ -386,8 +386,8 @@ def progress(run: Mapping[str, Any]) -> Markup:
     progress = Progress.model_validate(run["progress"] or {})
     elapsed = f" · {duration(round(time.time() - run['started']))}" if run["started"] else ""
     text = f"{progress.words()}{elapsed}" if progress.total else "building the graph …"
-    shown = paragraph(text) if progress.more else meter("Tasks done", progress.done, progress.total, text)
-    return shown + (paragraph(progress.waits, class_="wb-Problem", role="status") if progress.waits else "")
+    bar = paragraph(text) if progress.more else meter("Tasks done", progress.done, progress.total, text)
+    return bar + (paragraph(progress.waits, class_="wb-Problem", role="status") if progress.waits else "")
 
 
 def _outcome(run: dict[str, Any]) -> Markup:
@@ -404,8 +404,8 @@ def _outcome(run: dict[str, Any]) -> Markup:
             data_workbench="check-passed" if passed else "check-failed",
         )
     # One line; the tooltip has the full text.
-    shown = headline(run["workload"], run["result"], simulated=run["simulated"])
-    return verdict + tag("span", shown, title=shown, class_="wb-Run-result", data_workbench="result")
+    text = headline(run["workload"], run["result"], simulated=run["simulated"])
+    return verdict + tag("span", text, title=text, class_="wb-Run-result", data_workbench="result")
 
 
 def _icons(run: dict[str, Any], title: str, *, going: bool) -> Iterator[Markup]:

@@ -126,9 +126,9 @@ class Screen:
     async def _send_figures(self) -> None:
         await self._send_watched(lambda watch: not isinstance(watch, ViewWatch))
 
-    async def _send_watched(self, is_meant: Callable[[OnScreen], bool]) -> None:
+    async def _send_watched(self, is_due: Callable[[OnScreen], bool]) -> None:
         for name, watch in tuple(self._watches.items()):
-            if not is_meant(watch):
+            if not is_due(watch):
                 continue
             changed = await watch.take()
             if changed is not None and self._watches.get(name) is watch:
@@ -164,11 +164,11 @@ class Screen:
         self._note({"type": "answer", "id": message["id"], "message": why} if asks else _error(why))
 
     async def _handle(self, message: dict[str, Any]) -> None:
-        kind, given = message.get("type"), {name: value for name, value in message.items() if name != "type"}
+        kind, arguments = message.get("type"), {name: value for name, value in message.items() if name != "type"}
         if kind not in _TYPES:
             raise BadInputError(f"Unknown type {quoted(kind)}. Send one of: {', '.join(_TYPES)}.")
         function = getattr(Screen, f"_on_{kind}")
-        await function(self, **check(function, given))
+        await function(self, **check(function, arguments))
 
     async def _on_action(self, id: int, name: str, arguments: dict[str, Any] | None = None) -> None:
         if len(self._acting) >= MOST_ACTIONS:
@@ -224,23 +224,23 @@ class Screen:
         if len(self._watches) >= MOST_WATCHES:
             raise BadInputError(f"This page already watches {MOST_WATCHES} figures and views. Close some.")
         try:
-            self._watches[watch] = await self._found(*named[0], theme)
+            self._watches[watch] = await self._open(*named[0], theme)
             self._watches[watch].choose(self._choices)
         except WorkbenchError as err:
             self._note({"type": "gone", "watch": watch, "message": str(err)})
         self._something.set()
         self._figures.set()
 
-    async def _found(self, kind: str, name: str, theme: str) -> OnScreen:
+    async def _open(self, kind: str, name: str, theme: str) -> OnScreen:
         watching = self._watching
         if kind == "view":
             return watching.views.watch(name, self._something.set, self._choices)
         return await watching.watch(kind, name, theme, self._figures.set)
 
     def _unwatch(self, watch: str) -> None:
-        left = self._watches.pop(watch, None)
-        if left is not None:
-            left.leave()
+        removed = self._watches.pop(watch, None)
+        if removed is not None:
+            removed.leave()
 
 
 def _error(message: str) -> dict[str, Any]:

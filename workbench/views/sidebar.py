@@ -26,9 +26,9 @@ def wide(context: Context, _: str) -> Markup:
     return tour(context) + live("trust") + tag("div", *columns, class_="wb-Columns")
 
 
-def watch(_: Context, shown: str) -> Markup:
+def watch(_: Context, target: str) -> Markup:
     """Return the figure of `cluster:` or `run:` and a name."""
-    kind, name = shown.split(":", 1)
+    kind, name = target.split(":", 1)
     return figure(**{kind: name})
 
 

@@ -60,9 +60,9 @@ class StateWatcher:
     async def read(self) -> None:
         """Read the state now and notify the subscribers. Raises WorkbenchError."""
         async with self._reading:
-            asked = time.monotonic()
+            started_at = time.monotonic()
             value = await in_thread(read_state, self._session, self._base_url)
-            self.read_at = asked
+            self.read_at = started_at
             changed = value != self.value or self.problem is not None
             self.value, self.problem = value, None
         if changed:

@@ -54,8 +54,8 @@ def _card(context: Context) -> Markup:
     chosen = context.choices.get("tour.step")
     number = chosen if isinstance(chosen, int) and 0 <= chosen < len(_STEPS) else 0
     step, following = _STEPS[number], _STEPS[number + 1 : number + 2]
-    counted = faint(f"{number + 1} of {len(_STEPS)}")
-    said = tag("div", tag("strong", step.title), " ", counted, paragraph(step.text, ""), role="status")
+    position = faint(f"{number + 1} of {len(_STEPS)}")
+    text = tag("div", tag("strong", step.title), " ", position, paragraph(step.text, ""), role="status")
     over = {**action("end_tour"), "data_workbench": "tour-over"}
     buttons = [button("Done", kind="accept", **over)]
     if following:
@@ -65,7 +65,7 @@ def _card(context: Context) -> Markup:
     row = tag("div", *buttons, class_="wb-Row")
     return tag(
         "div",
-        said,
+        text,
         row,
         notice("end_tour"),
         class_="wb-Banner",

@@ -16,7 +16,7 @@ from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.figures.samples import Workers
 from workbench.threads import in_thread, load
 from workbench.views.answers import patch_answer
-from workbench.views.event_history import KEPT_BATCHES, Listener, Past
+from workbench.views.event_history import MOST_BATCHES, Listener, Past
 from workbench.views.gpu_samples import LatestSamples, SampleReader
 from workbench.views.page import OnScreen, Views
 from workbench.views.run_files import on_simulated, read_batches
@@ -136,7 +136,7 @@ class Watching:
     def _on_state(self) -> None:
         clusters = {cluster["name"]: cluster for cluster in self.state.value.get("clusters", ())}
         for feed in tuple(self._feeds.values()):
-            if self.state.read_at > feed.asked:
+            if self.state.read_at > feed.requested_at:
                 feed.notice(clusters.get(feed.name))
 
     # -- errors outside of requests
@@ -181,7 +181,7 @@ class ClusterFeed(Past):
         super().__init__()
         self.name = name
         self.created = created
-        self.asked = time.monotonic()
+        self.requested_at = time.monotonic()
         self._open_feed = open_feed
         self._log = log
         self._on_end = on_end
@@ -278,7 +278,7 @@ class Watch(OnScreen):
         """Store batches until they are drawn."""
         self._batches.extend(batches)
         # A screen that takes nothing for minutes gets only the latest minutes afterwards.
-        del self._batches[:-KEPT_BATCHES]
+        del self._batches[:-MOST_BATCHES]
         self.wake()
 
     def show_range(self, start: float, end: float, width: int) -> None:
@@ -299,9 +299,9 @@ class Watch(OnScreen):
         """Return the changes for the screen, `{"patches", "status"}`; None without any."""
         async with self._drawing:
             batches, self._batches = self._batches, []
-            shown, self._range = self._range, None
+            range_, self._range = self._range, None
             waiting = self._feed.waiting if self._feed else None
-            quiet = not batches and shown is None and not self._is_new
+            quiet = not batches and range_ is None and not self._is_new
             if quiet and waiting == self._status["message"]:
                 return None
             self._is_new = False
@@ -309,14 +309,14 @@ class Watch(OnScreen):
                 self._workers.feed(batch.samples)
             self._status = {"summary": self._workers.summary(), "message": waiting}
             # In a thread: thinning a busy cluster's batch takes tens of milliseconds.
-            patches = await in_thread(self._draw, batches, shown)
+            patches = await in_thread(self._draw, batches, range_)
         return {"patches": patches, "status": self._status}
 
-    def _draw(self, batches: list[Batch], shown: tuple[float, float, int] | None) -> list[dict[str, Any]]:
+    def _draw(self, batches: list[Batch], range_: tuple[float, float, int] | None) -> list[dict[str, Any]]:
         self.figure.feed(batches)
         patches = list(self.figure.patches())
-        if shown is not None:
-            patches.extend(self.figure.show_range(*shown))
+        if range_ is not None:
+            patches.extend(self.figure.show_range(*range_))
         drawn = self._sources
         return [patch_answer(each) for each in patches if drawn is None or each.mode == "set" or each.source in drawn]
 

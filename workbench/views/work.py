@@ -95,14 +95,14 @@ class Chosen(NamedTuple):
 async def chosen_workload(context: Context) -> Chosen:
     """Return the workload that the page chose, or the first."""
     templates, name, problem = context.session.workloads(wait=False), context.choices.get("workload"), ""
-    found = next((each for each in templates if each.name == name), None)
-    if found is None and is_named(name):
+    listed = next((each for each in templates if each.name == name), None)
+    if listed is None and is_named(name):
         try:
             return Chosen(str(name), await context.ask("workload", name))
         except WorkbenchError as err:
             problem = str(err)
-    found = found or templates[0]
-    return Chosen(found.name, found, problem)
+    listed = listed or templates[0]
+    return Chosen(listed.name, listed, problem)
 
 
 def chosen_preset(template: Template, typed: Mapping[str, Any]) -> Preset | None:
@@ -123,13 +123,13 @@ async def _chosen(context: Context, chosen: Chosen) -> Markup:
     typed = given(context.choices, prefix)
     preset = chosen_preset(template, typed)
     cluster = target(context)
-    held, needs, problem = None, None, None
+    contents, needs, problem = None, None, None
     question = chosen.name, typed, cluster["name"] if cluster else None
     try:
         # A preset may also name a path, and reading it may hang.
-        taken = {**(preset.parameters if preset else {}), **typed}
-        if taken.keys() & template.paths or not chosen.is_listed:
-            held, found = await _held_and_needed(context, template, taken, question)
+        values = {**(preset.parameters if preset else {}), **typed}
+        if values.keys() & template.paths or not chosen.is_listed:
+            contents, found = await _contents_and_forecast(context, template, values, question)
             if isinstance(found, WorkbenchError):
                 raise found
             needs = found
@@ -140,14 +140,14 @@ async def _chosen(context: Context, chosen: Chosen) -> Markup:
             needs = await in_thread(context.session.forecast, *question)
     except WorkbenchError as err:
         problem = Problem.of(err)
-    wanted = context.choices.get(f"settings.{template.name}", "")
+    settings = context.choices.get(f"settings.{template.name}", "")
     try:
-        read_settings(wanted)
+        read_settings(settings)
     except WorkbenchError as err:
         needs, problem = None, problem or Problem(str(err))
     schema = template.schema()
     # A user's function may use a field's name with another meaning.
-    options = _choices(None if template.pinned else held, typed)
+    options = _choices(None if template.pinned else contents, typed)
     form = Form(schema, prefix, typed, problem, _defaults(preset, needs), options, _FORM)
     fields = shown_fields(template, schema, typed, preset)
     first, more = form.split(fields)
@@ -202,7 +202,7 @@ async def _chosen(context: Context, chosen: Chosen) -> Markup:
             _presets(template, prefix, preset, cluster),
             form.html(first, ways),
             problem.remedy if problem else "",
-            _holds(held),
+            _holds(contents),
             _target(context, cluster),
             go,
             id=_FORM,
@@ -211,7 +211,7 @@ async def _chosen(context: Context, chosen: Chosen) -> Markup:
         + folds(
             more_fields=(
                 "More",
-                form.html(more, ways) + _settings(template, wanted) + _keep(context, chosen, prefix, typed, preset),
+                form.html(more, ways) + _settings(template, settings) + _keep(context, chosen, prefix, typed, preset),
             ),
             needs_why=("Why", _why(needs)),
             workload_source=(
@@ -229,38 +229,38 @@ async def _own(context: Context) -> Markup:
     runs = (run for run in context.state.get("runs", ()) if run["function"] and run["workload"] not in listed)
     late = dict.fromkeys(run["function"]["reference"] for run in runs)
     function = Sought("browse.functions", "workload", {}, ending=".py")
-    found = await browsing(context, function, "A function of your own", list(late)[:_LATE], ".")
-    return tag("div", found, class_="wb-Browse")
+    search = await browsing(context, function, "A function of your own", list(late)[:_LATE], ".")
+    return tag("div", search, class_="wb-Browse")
 
 
-async def _held_and_needed(
+async def _contents_and_forecast(
     context: Context, template: Template, typed: Mapping[str, Any], question: tuple[Any, ...]
 ) -> tuple[Contents | None, Forecast | WorkbenchError]:
     """Return the file's contents and the forecast or its error: the user may still have to choose a variable."""
-    asked = (_held(context, template, typed), context.ask("forecast", *question))
-    held, needs = await asyncio.gather(*asked, return_exceptions=True)
-    for each in (held, needs):
+    requests = (_contents(context, template, typed), context.ask("forecast", *question))
+    contents, needs = await asyncio.gather(*requests, return_exceptions=True)
+    for each in (contents, needs):
         if isinstance(each, BaseException) and not isinstance(each, WorkbenchError):
             raise each
-    return held, needs
+    return contents, needs
 
 
-async def _held(context: Context, template: Template, typed: Mapping[str, Any]) -> Contents | None:
+async def _contents(context: Context, template: Template, typed: Mapping[str, Any]) -> Contents | None:
     """Return the contents of the first given file; None without one, or if it can't be read."""
     path = next((typed[name] for name in _to_read(template) if typed.get(name)), None)
     if path is None:
         return None
     try:
-        found: Contents = await context.ask("look", path, **_server(typed))
+        contents: Contents = await context.ask("look", path, **_server(typed))
     except WorkbenchError:
         return None  # The forecast reports the problem.
-    return found
+    return contents
 
 
 def _server(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a URL's server from the form."""
-    given = {name: typed[name] for name in ASKED if typed.get(name)}
-    return given | {"anon": str(typed.get("anon")) in _TRUE}
+    options = {name: typed[name] for name in ASKED if typed.get(name)}
+    return options | {"anon": str(typed.get("anon")) in _TRUE}
 
 
 async def _browsing(
@@ -284,30 +284,30 @@ def _to_read(template: Template) -> list[str]:
 
 def _late_paths(context: Context, name: str) -> list[str]:
     """Return the absolute paths and URLs of recent runs."""
-    given = (run["resolved"].get(name) for run in context.state.get("runs", ()))
-    full = (each for each in given if isinstance(each, str) and ("://" in each or each.startswith("/")))
+    paths = (run["resolved"].get(name) for run in context.state.get("runs", ()))
+    full = (each for each in paths if isinstance(each, str) and ("://" in each or each.startswith("/")))
     return list(dict.fromkeys(full))[:_LATE]
 
 
-def _choices(held: Contents | None, typed: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
+def _choices(contents: Contents | None, typed: Mapping[str, Any]) -> dict[str, list[tuple[str, str]]]:
     """Return the options that a file offers, by field, with those that the user typed."""
-    if held is None:
+    if contents is None:
         return {}
-    given = {name: [str(typed[name])] if typed.get(name) else [] for name in held.choices}
+    own = {name: [str(typed[name])] if typed.get(name) else [] for name in contents.choices}
     return {
-        name: [(each, each) for each in dict.fromkeys((*names, *given[name]))] for name, names in held.choices.items()
+        name: [(each, each) for each in dict.fromkeys((*names, *own[name]))] for name, names in contents.choices.items()
     }
 
 
-def _holds(held: Contents | None) -> Markup:
+def _holds(contents: Contents | None) -> Markup:
     """Return a summary of the file, with its arrays and dimensions below a fold."""
-    if held is None:
+    if contents is None:
         return Markup("")
-    arrays = {each.name or "array": each.line() for each in held.arrays[:_MOST_ARRAYS]}
-    more = len(held.arrays) - len(arrays)
-    inside = facts(arrays | {f"{each.name} ↦": each.line() for each in held.dimensions})
-    inside += fragment(*map(paragraph, (*([f"{more} more arrays"] if more else []), *held.remarks)))
-    return folded(held.sentence(), inside, id="wb-holds", data_workbench="holds")
+    arrays = {each.name or "array": each.line() for each in contents.arrays[:_MOST_ARRAYS]}
+    more = len(contents.arrays) - len(arrays)
+    inside = facts(arrays | {f"{each.name} ↦": each.line() for each in contents.dimensions})
+    inside += fragment(*map(paragraph, (*([f"{more} more arrays"] if more else []), *contents.remarks)))
+    return folded(contents.sentence(), inside, id="wb-holds", data_workbench="holds")
 
 
 def shown_fields(
@@ -348,7 +348,7 @@ def _presets(template: Template, prefix: str, preset: Preset | None, cluster: di
         name=f"{prefix}preset",
         data_default="",
         data_alone=prefix,
-        title=preset.source if preset else "Parameters of an experiment, or such as you kept",
+        title=preset.source if preset else "Parameters of an experiment, or ones that you saved",
         data_workbench="preset",
     )
     other = preset and preset.profile and cluster and cluster["spec"].get("profile") != preset.profile
@@ -359,12 +359,12 @@ def _presets(template: Template, prefix: str, preset: Preset | None, cluster: di
     )
 
 
-def _settings(template: Template, wanted: str) -> Markup:
+def _settings(template: Template, typed: str) -> Markup:
     """Return the field for Dask's settings of a run."""
     control = text_field(
         f"settings.{template.name}",
         "Settings of Dask",
-        wanted,
+        typed,
         placeholder="e.g. array.rechunk.threshold=5",
         id="wb-settings",
         data_workbench="field-settings",
@@ -389,7 +389,7 @@ def _keep(context: Context, chosen: Chosen, prefix: str, typed: Mapping[str, Any
     name = context.choices.get("preset.name", "")
     return keeping(
         "preset.name",
-        "Name under which these parameters are kept",
+        "Name under which these parameters are saved",
         name,
         hook="preset-keep",
         title="A preset of your own: these parameters under a name",
@@ -424,8 +424,8 @@ def _verdict(needs: Forecast | None, problem: str | None, cluster: dict[str, Any
     """Return the verdict on memory, in one line with a light."""
     if needs is None:
         # Reserve a line for the verdict, or everything below it would move during typing.
-        said = paragraph(problem or "", "wb-Problem") or tag("p", "\N{NO-BREAK SPACE}")
-        return tag("div", said, class_="wb-Needs")
+        message = paragraph(problem or "", "wb-Problem") or tag("p", "\N{NO-BREAK SPACE}")
+        return tag("div", message, class_="wb-Needs")
     short = _VERDICTS.get(needs.verdict or "", (needs.verdict or "").capitalize())
     if short and needs.memory_per_worker:
         limit = cluster and cluster["spec"].get("memory_limit")

@@ -54,11 +54,11 @@ _COLUMNS = {
 
 async def workers(context: Context, name: str) -> Markup:
     """Return a table of the workers, sorted by the column that was clicked; a second click reverses it."""
-    found = await context.session.control.workers(name)
+    all_workers = await context.session.control.workers(name)
     by = str(context.choices.get("workers.by") or "name")
     key, falls = by.removeprefix("-"), by.startswith("-")
     column = _COLUMNS.get(key, _COLUMNS["name"])
-    columns = [each for each in _COLUMNS if each != "gpu" or any(worker.gpu is not None for worker in found)]
+    columns = [each for each in _COLUMNS if each != "gpu" or any(worker.gpu is not None for worker in all_workers)]
     can = (record_of(context, name) or {}).get("can", ())
     head = (_heading(each, key, falls=falls) for each in columns)
     rows = (
@@ -71,7 +71,7 @@ async def workers(context: Context, name: str) -> Markup:
             title=worker.address,
             data_workbench=f"worker-{worker.name}",
         )
-        for worker in sorted(found, key=column.value, reverse=falls)
+        for worker in sorted(all_workers, key=column.value, reverse=falls)
     )
     last = tag("th", tag("span", "Restart", class_="wb-hidden"))
     table = _table([*head, last], rows, aria_label=f"Workers of {name}")
