@@ -125,7 +125,7 @@ def claim(folder: Path, pid: int, pid_created: float | None) -> bool:
 
 
 def start(folder: Path, module: str, argument: str) -> None:
-    """Start one of our modules for a record, and note its process, since it may end before it notes that itself."""
+    """Start one of our modules for a record, and note its process."""
     pid = processes.start_apart(sys.executable, module, argument, log=folder / "log.txt")
     claim(folder, pid, processes.created(pid))
 

@@ -642,7 +642,7 @@ def unwatch(client: str, feed: str, latest: Mapping[str, Any], dask_scheduler: A
 
 
 def doing(dask_worker: Any) -> dict[str, Any]:
-    """Return the current state of a worker, and the kinds of values it moved to or from disk since its heartbeat.
+    """Return the current state of a worker, and what it moved to or from disk since its heartbeat.
 
     This doesn't request a heartbeat: two at once end the worker.
     """

@@ -22,7 +22,7 @@ SHARE = 0.1
 
 
 class StaticOutput:
-    """Static output of a figure, made at the end of its cell and again after each cell until it is final.
+    """Static output of a figure, made at the end of its cell, and after each cell until it is final.
 
     Parameters
     ----------

@@ -98,7 +98,7 @@ def count(**wanted: Unpack[Wanted]) -> int:
 
 
 def find(text: str) -> Run:
-    """Return a run by id, by a unique beginning or end of its id, or the latest of this name or of all ('last')."""
+    """Return a run by id, by a unique beginning or end of it, by name (the latest), or 'last'."""
     ids = records.names(_shelf.root)
     named = () if text == "last" or folders.one_of(ids, text, "runs") in ids else of_name(text)
     return named[0] if named else _shelf.find(text)

@@ -57,7 +57,7 @@ def needs(runs: Sequence[Run], resolved: Mapping[str, Any], unknown: Needs) -> N
 def done_there(
     runs: Sequence[Run], resolved: Mapping[str, Any], spec: ClusterSpec, machine: Mapping[str, Any] | None
 ) -> str | None:
-    """Return the id of an equal run that succeeded on such a cluster with no more memory per worker, if any."""
+    """Return the id of an equal run that succeeded there with no more memory per worker; None without one."""
     return next(
         (
             run.id
