@@ -282,10 +282,10 @@ def _values(
         return f"{now};" if "," in now else now
     largest = 0
     with suppress(ValueError, TypeError, KeyError):
-        largest = int(parse_bytes(typed.get("size") or template.schema()["properties"]["size"]["default"]))
+        largest = int(parse_bytes(typed.get("size") or schema["properties"]["size"]["default"]))
     # A share of the cluster's memory, such as 0.5, isn't a size in bytes.
     largest = largest if largest > 2**10 else 2**31
-    return ", ".join(size(largest * part) for part in (0.25, 0.5, 1)) if sweep else ""
+    return ", ".join(size(largest * part) for part in (0.25, 0.5, 1))
 
 
 # -- HTML
