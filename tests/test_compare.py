@@ -28,6 +28,7 @@ from workbench.runs.comparing import comparisons
 from workbench.runs.comparing.agreement import Answer, agreement, difference
 from workbench.runs.comparing.compare import plan_comparison, read_request, submit
 from workbench.runs.comparing.comparisons import Comparison, Request, Row, Sample
+from workbench.runs.comparing.gate import judge
 from workbench.runs.comparing.html import bars_html, summary_html
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.comparing.table import as_markdown, export, summarise
@@ -84,6 +85,17 @@ def row(on, seconds, *, threads=1, devices=(), result=1.5, passed=True, resolved
 def comparison(*rows, **fields):
     about = {"id": "compare-array_sum-abcdef", "workload": "array_sum", "status": "done", "created": 1.0}
     return Comparison(rows=rows, **about | fields)
+
+
+# -- gate
+
+
+def test_a_gate_needs_rounds_that_both_rows_have():
+    first, other = row("cpu", times(1.0)), row("gpu", times(1.0))
+    later = [each.model_copy(update={"round": each.round + 3}) for each in other.samples]
+    (found,) = judge(comparison(first, other.model_copy(update={"samples": tuple(later)})), slower=0.1)
+    assert found.outcome == "too few"
+    assert "2 rounds have it of both, 4 are needed" in found.sentence
 
 
 # -- statistics

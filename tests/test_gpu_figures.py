@@ -138,6 +138,11 @@ def test_what_no_gpu_tells_has_no_plot_but_a_reason():
     assert "PCIe" not in words
 
 
+def test_a_gpu_without_values_and_reasons_is_named():
+    page = shown(batch(sample(0), sample(0, 1)), batch(sample(1), replace(lost(1, 1), absent={})))
+    assert "GPU 1: it reports no values; the others go on." in page.figure.gpus.note()
+
+
 def test_a_lost_gpu_is_named_and_the_others_go_on():
     page = shown(
         *(batch(sample(second), sample(second, 1)) for second in range(2)),

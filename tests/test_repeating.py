@@ -1,4 +1,4 @@
-"""Steps that the owner of a cluster repeats."""
+"""Steps that the owner of a cluster, or a thread, repeats."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,9 @@ import logging
 
 import pytest
 
+from tests.waiting import until
 from workbench.clusters.periodic import repeat
+from workbench.jobs import folders
 
 
 async def until_cancelled(task: asyncio.Task[None], calls: list[float], n: int) -> None:
@@ -48,3 +50,17 @@ def test_a_step_comes_sooner_when_it_is_asked_for() -> None:
         await until_cancelled(asyncio.create_task(repeat(step, 60, sooner)), calls, 2)
 
     asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_a_thread_that_fails_goes_on_and_its_error_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[float] = []
+
+    def step() -> None:
+        calls.append(0.0)
+        raise AttributeError("nothing is connected")
+
+    with folders.meanwhile(step, 0.001, "heartbeat"):
+        until(lambda: len(calls) > 3)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Workbench: the thread heartbeat failed, and tries again"
+    ]

@@ -325,6 +325,18 @@ def test_the_oldest_answers_are_named_before_they_are_dropped_and_a_star_keeps_t
     assert "no longer kept" in dropped.sentence
 
 
+def test_a_run_that_is_deleted_meanwhile_is_no_error_of_the_one_that_needs_room(
+    data_folder: Path, quick_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with dask.config.set({"workbench.answers.all": "480kB"}):
+        for number in range(2):
+            left(new(f"mine-{number}", created=float(number)), quick_client)
+        listed = store.listed()
+        store.delete("mine-0")
+        monkeypatch.setattr(store, "listed", lambda: listed)
+        assert array_budget.make_room(int(480e3)) == ("mine-1",)
+
+
 def test_what_a_person_saved_is_never_dropped(run: Run, quick_client: Any, tmp_path: Path) -> None:
     run = left(run, quick_client, tmp_path / "out.zarr")
     array_budget.drop(run.id)

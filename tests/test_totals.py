@@ -72,6 +72,11 @@ def test_a_restarted_worker_is_one_worker() -> None:
     assert "up to 1 GiB" in totals(Batch(11.0, samples=(SAMPLE,)), Batch(12.0, samples=(again,))).summary()
 
 
+def test_the_memory_of_a_worker_that_ended_is_not_added_to_later_ones() -> None:
+    other = replace(SAMPLE, worker="tcp://b:1", name="1", time=40.0)
+    assert "up to 1 GiB" in totals(Batch(11.0, samples=(SAMPLE,)), Batch(40.0, samples=(other,))).summary()
+
+
 def test_gpus_have_a_table_where_there_are_samples_of_them() -> None:
     assert "GPU" not in totals(Batch(12.0, tasks_of([ADD]))).html()
     samples = (GPU, replace(GPU, time=11.0, utilisation=90.0), replace(GPU, time=11.5, utilisation=None))

@@ -470,7 +470,7 @@ def _cell(value: Any) -> Any:
 
 
 def _gpu_table(inventory: Inventory) -> Table:
-    table = _table(("GPU", "NAME", ">MEMORY", ">FREE", ">USE", ">POWER", "PCIE", "NUMA", "CPUS", ""))
+    table = _table(("GPU", "NAME", ">MEMORY", ">FREE", ">USE", ">POWER LIMIT", "PCIE", "NUMA", "CPUS", ""))
     for gpu in inventory.gpus:
         table.add_row(
             Text(str(gpu.index), "bold"),

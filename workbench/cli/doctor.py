@@ -124,7 +124,7 @@ def _network() -> Iterator[Finding]:
     ]
     without = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
     if proxies and not {"localhost", "127.0.0.1", "*"} & set(without.replace(" ", "").split(",")):
-        message = f"{', '.join(proxies)} set, and no_proxy leaves out neither localhost nor 127.0.0.1"
+        message = f"{', '.join(proxies)} set, and no_proxy names neither localhost nor 127.0.0.1"
         yield Finding("Network", "note", message, 'export no_proxy="localhost,127.0.0.1"')
 
 

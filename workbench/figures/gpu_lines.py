@@ -288,7 +288,7 @@ class GpuLines:
             names[reason, tuple(labels)].append(name)
         alone = len(self._series) == 1
         for uuid in lost:
-            reason = next(iter(self._series[uuid].latest.absent.values()))
+            reason = next(iter(self._series[uuid].latest.absent.values()), "it reports no values")
             yield f"{self.label(uuid)}: {reason}{'' if alone else '; the others go on'}."
         for (reason, whom), absent in names.items():
             all_of_them = len(whom) == len(self._series) - len(lost)

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from workbench import formats
 from workbench.figures.colors import TaskColors, neutral_color
+from workbench.figures.samples import GAP
 from workbench.hardware.gauges import GpuSample
 from workbench.markup import fragment, tag
 from workbench.monitor.events import KINDS, Batch, Tasks
@@ -59,7 +60,7 @@ class Totals:
         self._colors = TaskColors()
         self._names: dict[str, str] = {}
         self._addresses: set[str] = set()
-        self._memory: dict[str, int] = {}
+        self._memory: dict[str, tuple[float, int]] = {}
         self._peak = 0
         self._gpus: dict[str, _Gpu] = {}
 
@@ -69,8 +70,10 @@ class Totals:
             self._count(batch.tasks)
             for sample in batch.samples:
                 self._names[sample.worker] = sample.name
-                self._memory[sample.name] = sample.memory
-            self._peak = max(self._peak, sum(self._memory.values()))
+                self._memory[sample.name] = sample.time, sample.memory
+            now = max((time for time, _ in self._memory.values()), default=0.0)
+            # A worker that reports nothing any more has ended.
+            self._peak = max(self._peak, sum(held for time, held in self._memory.values() if now - time <= GAP))
             for gpu in batch.gpus:
                 self._add(gpu)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import signal
@@ -17,6 +18,8 @@ from pydantic import BaseModel
 from workbench import formats
 from workbench.errors import BadInputError
 from workbench.jobs import processes
+
+_log = logging.getLogger(__name__)
 
 HEARTBEAT = 10.0
 """Seconds between two signs of life of a process, for readers on other machines, which can't see it."""
@@ -100,12 +103,21 @@ def give_sign_of_life(folder: Path) -> None:
 
 @contextlib.contextmanager
 def meanwhile(do: Callable[[], None], every: float, name: str) -> Iterator[None]:
-    """Call a function every `every` seconds, in a thread of this name, until the block ends."""
+    """Call a function every `every` seconds, in a thread of this name, until the block ends.
+
+    An error is logged, once if it repeats, and the function is called again.
+    """
     ended = threading.Event()
 
     def repeat() -> None:
+        problem = ""
         while not ended.wait(every):
-            do()
+            try:
+                do()
+            except Exception as err:  # noqa: BLE001  Or signs of life would end, and the process be taken for lost.
+                if str(err) != problem:
+                    _log.exception("Workbench: the thread %s failed, and tries again", name)
+                problem = str(err)
 
     thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()

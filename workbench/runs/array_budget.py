@@ -72,8 +72,15 @@ def _oldest(runs: Sequence[store.Listed], needed: int) -> tuple[str, ...]:
     for run in runs:
         if needed <= 0:
             break
-        # The process of a run that has just ended still writes its record.
-        if not (run.marks and run.marks.star) and not store.alive(store.get(run.id)):
+        if not (run.marks and run.marks.star) and _is_complete(run.id):
             ids.append(run.id)
             needed -= _size(run)
     return tuple(ids)
+
+
+def _is_complete(run_id: str) -> bool:
+    """Return False for a run that has just ended and whose process still writes its record, or that was deleted."""
+    try:
+        return not store.alive(store.get(run_id))
+    except NotFoundError:
+        return False

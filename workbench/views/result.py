@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -101,8 +102,10 @@ def _time_left(run: Mapping[str, Any]) -> str:
     if done.get("total") and done.get("done") and not done.get("more") and not done.get("passes") and elapsed > 1:
         return f"About {_rounded(elapsed * (done['total'] - done['done']) / done['done'])} left."
     lasting = (run.get("forecast") or {}).get("seconds")
-    if lasting and lasting["high"] > elapsed:
-        return f"About {_rounded((lasting['low'] + lasting['high']) / 2 - elapsed)} left, by the forecast."
+    if lasting and elapsed < (middle := math.sqrt(lasting["low"] * lasting["high"])):
+        return f"About {_rounded(middle - elapsed)} left, by the forecast."
+    if lasting and elapsed < lasting["high"]:
+        return f"Up to {_rounded(lasting['high'] - elapsed)} left, by the forecast."
     if lasting:
         return f"Longer than forecast ({span(lasting['low'], lasting['high'])})."
     if done.get("more") and not done.get("passes"):

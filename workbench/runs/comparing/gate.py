@@ -65,6 +65,10 @@ def _judged(first: Row, other: Row, what: What, limit: float, *, paired: bool) -
     for row, values in ((other, two), (first, one)):
         if len(values) < FEWEST_REPEATS:
             return _not_judged(row, other.label, what, len(values))
+    both = len(one.keys() & two.keys())
+    if paired and both < FEWEST_REPEATS:
+        head = f"{other.label}: its {what} can't be judged. {formats.count(both, 'round')} have it of both"
+        return Judged("too few", f"{head}, {FEWEST_REPEATS} are needed. Repeat it more often.")
     ratio = compared(two, one, paired=paired)
     assert ratio.low is not None
     assert ratio.high is not None
