@@ -94,14 +94,14 @@ def held(record: ClusterRecord) -> int:
 
 def without(records: Iterable[ClusterRecord], name: str) -> tuple[ClusterRecord, ...]:
     """Return the records with nothing promised to the cluster `name`; memory that its workers use still counts."""
-    gone = {"status": "ready", "n_workers_expected": 0, "adaptive": None}
-    return tuple(record.model_copy(update=gone) if record.name == name else record for record in records)
+    without_promise = {"status": "ready", "n_workers_expected": 0, "adaptive": None}
+    return tuple(record.model_copy(update=without_promise) if record.name == name else record for record in records)
 
 
 def budget(inventory: Inventory, records: Iterable[ClusterRecord], *, group: str = "") -> Budget:
     """Return this machine's budget while the clusters of `records` run, for a cluster of `group`."""
-    there = running(records)
-    return budget_after(inventory, promised_together(_outside(there, group)), sum(map(held, there)))
+    running_records = running(records)
+    return budget_after(inventory, promised_together(_outside(running_records, group)), sum(map(held, running_records)))
 
 
 def _outside(records: Iterable[ClusterRecord], group: str) -> tuple[ClusterRecord, ...]:
@@ -111,11 +111,11 @@ def _outside(records: Iterable[ClusterRecord], group: str) -> tuple[ClusterRecor
 def budget_after(inventory: Inventory, promised: int, held: int = 0) -> Budget:
     """Return this machine's budget after `promised` bytes were promised, of which workers already use `held`."""
     limit, available = inventory.memory.limit, inventory.memory.available
-    kept = reserve(limit)
+    reserved = reserve(limit)
     # Memory used by workers is part of their promise: don't count it twice.
-    used = max(0, limit - (limit if available is None else available) - held) + _slack(kept)
-    left = max(0, limit - promised - max(kept, used))
-    return Budget(limit=limit, reserve=kept, used=used, promised=promised, held=held, left=left)
+    used = max(0, limit - (limit if available is None else available) - held) + _slack(reserved)
+    left = max(0, limit - promised - max(reserved, used))
+    return Budget(limit=limit, reserve=reserved, used=used, promised=promised, held=held, left=left)
 
 
 def _slack(reserve: int) -> int:
@@ -150,13 +150,13 @@ def refusal(spec: ClusterSpec, inventory: Inventory, records: Iterable[ClusterRe
 def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord, ...]) -> None:
     if budget.allows(spec.memory):
         return
-    held = [f"{record.name} ({formats.size(promised(record))})" for record in others if promised(record)]
-    remedies = [f"stop {_either(held)}"] if held else []
+    releasable = [f"{record.name} ({formats.size(promised(record))})" for record in others if promised(record)]
+    remedies = [f"stop {_either(releasable)}"] if releasable else []
     if budget.left >= spec.n_workers * MINIMUM_PER_WORKER:
         remedies.append(f"ask for at most {_rounded_down(budget.left)} of memory")
-    wanted, left = formats.sizes_apart(spec.memory, budget.left)
+    requested, available = formats.sizes_apart(spec.memory, budget.left)
     raise ConflictError(
-        f"This asks for {wanted}, and {left} is left ({budget.describe()}): {_joined([*remedies, 'force it'])}."
+        f"This asks for {requested}, and {available} is left ({budget.describe()}): {_joined([*remedies, 'force it'])}."
     )
 
 

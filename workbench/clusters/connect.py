@@ -137,11 +137,11 @@ def _prepare_backend() -> None:
 
 def _compare_versions(record: ClusterRecord) -> None:
     ours = {"dask": dask.__version__, "python": platform.python_version()}
-    known = {name: version for name, version in ours.items() if record.versions.get(name)}
-    if said := apart([(f"on {record.name}", record.versions)], known):
+    shared = {name: version for name, version in ours.items() if record.versions.get(name)}
+    if diff := apart([(f"on {record.name}", record.versions)], shared):
         other = "" if record.spec.elsewhere else f", or start the cluster with python={sys.executable!r}"
         warnings.warn(
-            f"Results may fail to travel, and functions that you send from here may end its workers: {said}. Work in "
+            f"Results may fail to travel, and functions that you send from here may end its workers: {diff}. Work in "
             f"the cluster's environment{other}.",
             stacklevel=3,
         )

@@ -67,21 +67,21 @@ async def logs(name: str) -> dict[str, str]:
     Only the host's if the cluster isn't up.
     """
     record = records.read(name)
-    found = {"host": await in_thread(records.log, name)}
+    logs = {"host": await in_thread(records.log, name)}
     if record.status != "ready":
-        return found
+        return logs
     try:
         async with _scheduler(record) as scheduler:
-            found["scheduler"] = _text(await scheduler.get_logs())
+            logs["scheduler"] = _text(await scheduler.get_logs())
             identities = (await scheduler.identity())["workers"]
             texts = await asyncio.gather(*(_worker_log(scheduler, address) for address in identities))
         for (address, each), text in zip(identities.items(), texts, strict=True):
             # Workers without a name are named after their address.
-            named = address if each["name"] == address else f"worker {each['name']}, {address}"
-            found[on_one_line(named)] = text
+            label = address if each["name"] == address else f"worker {each['name']}, {address}"
+            logs[on_one_line(label)] = text
     except FailedError as err:
-        found["scheduler" if "scheduler" not in found else "workers"] = str(err)
-    return found
+        logs["scheduler" if "scheduler" not in logs else "workers"] = str(err)
+    return logs
 
 
 async def _worker_log(scheduler: Any, address: str) -> str:
@@ -143,8 +143,8 @@ async def restart_worker(name: str, address: str) -> ClusterRecord:
     record = records.read(name)
     _check_can(record, "restart")
     async with _scheduler(record, _RESTARTING) as scheduler:
-        if address not in (there := (await scheduler.identity())["workers"]):
-            raise NotFoundError(f"{name} has no worker {address:.80}. It has: {', '.join(there)}.")
+        if address not in (workers := (await scheduler.identity())["workers"]):
+            raise NotFoundError(f"{name} has no worker {address:.80}. It has: {', '.join(workers)}.")
         done = await scheduler.restart_workers(
             workers=[address], on_error="return", stimulus_id=f"workbench-restart-{time.time()}"
         )
@@ -156,8 +156,8 @@ async def restart_worker(name: str, address: str) -> ClusterRecord:
 async def held(name: str) -> dict[str, int]:
     """Return the bytes of task results in the workers' memory, by the prefix of the tasks' keys."""
     async with _scheduler(records.read(name)) as scheduler:
-        found: dict[str, int] = await scheduler.nbytes(summary=True)
-    return found
+        n_bytes: dict[str, int] = await scheduler.nbytes(summary=True)
+    return n_bytes
 
 
 async def profile(name: str) -> dict[str, Any]:
@@ -192,12 +192,12 @@ async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
                 f"The process that owns {record.name} didn't end it within {formats.duration(2 * timeout)}, and what "
                 f"it started elsewhere may go on. See its log: workbench logs {record.name}. {_again(record.name)}"
             )
-    left = await in_thread(_reread, record)
+    remaining = await in_thread(_reread, record)
     # A cluster lost earlier is dismissed. On this machine nothing keeps running, whatever the message says.
-    if left.status == "lost" and record.status != "lost" and left.spec.elsewhere and left.message:
-        raise FailedError(f"{left.message}\n{_again(record.name)}")
-    if left.ending == "stopped" and left.is_over:
-        await _end(left)
+    if remaining.status == "lost" and record.status != "lost" and remaining.spec.elsewhere and remaining.message:
+        raise FailedError(f"{remaining.message}\n{_again(record.name)}")
+    if remaining.ending == "stopped" and remaining.is_over:
+        await _end(remaining)
     await in_thread(_clear, record)
 
 
@@ -206,15 +206,15 @@ async def stop_all() -> tuple[str, ...]:
 
     Raises FailedError, after all others are stopped, if some keep running elsewhere.
     """
-    found = [record for record in await in_thread(records.read_all) if record.status != "unknown"]
-    ended = await asyncio.gather(*map(stop, found), return_exceptions=True)
+    known = [record for record in await in_thread(records.read_all) if record.status != "unknown"]
+    ended = await asyncio.gather(*map(stop, known), return_exceptions=True)
     errors = [each for each in ended if isinstance(each, BaseException)]
     for error in errors:
         if not isinstance(error, WorkbenchError):
             raise error
     if errors:
         raise FailedError(" ".join(map(str, errors)))
-    return tuple(record.name for record in found)
+    return tuple(record.name for record in known)
 
 
 async def forget(record: ClusterRecord) -> str | None:
@@ -354,11 +354,11 @@ async def _ask_in_turn(record: ClusterRecord, verb: Verb, most: int, arguments: 
     from workbench.clusters.budget import check_budget, without
     from workbench.hardware import inventory
 
-    here = inventory()
+    hardware = inventory()
     with contextlib.ExitStack() as stack:
         stack.enter_context(records.lock())
         others = without(records.read_all(locked=True), record.name)
-        check_budget(record.spec.model_copy(update={"n_workers": most}), here, others, group=record.group)
+        check_budget(record.spec.model_copy(update={"n_workers": most}), hardware, others, group=record.group)
         # The owner first writes the promise into its record.
         await ask(records.folder(record.name), verb, on_read=stack.close, **arguments)
 

@@ -39,19 +39,19 @@ class Device(NamedTuple):
 
 def devices_of(inventory: Inventory) -> tuple[Device, ...]:
     """Return the GPUs and slices available to workers, in NVML's order. A sliced GPU isn't listed itself."""
-    found = []
+    devices = []
     for gpu in inventory.visible_gpus():
         name = gpu.name or "GPU"
         if gpu.mig:
-            found += [
+            devices += [
                 Device(f"{gpu.index}:{n}", each.uuid, each.name or name, each.memory_total, each.memory_free, 0, True)
                 for n, each in enumerate(gpu.slices)
                 if each.uuid is not None and each.visible
             ]
         elif gpu.uuid is not None:
             use = gpu.utilisation or 0
-            found.append(Device(str(gpu.index), gpu.uuid, name, gpu.memory_total, gpu.memory_free, use))
-    return tuple(found)
+            devices.append(Device(str(gpu.index), gpu.uuid, name, gpu.memory_total, gpu.memory_free, use))
+    return tuple(devices)
 
 
 def pick(
@@ -63,20 +63,20 @@ def pick(
     if none is idle, `most` at most. Raises BadInputError for an unknown device, the wrong number of them, or
     whole GPUs mixed with slices.
     """
-    there = devices_of(inventory)
-    if not there:
+    devices = devices_of(inventory)
+    if not devices:
         raise BadInputError("No GPU is left to choose from. See CUDA_VISIBLE_DEVICES, and what nvidia-smi says.")
-    chosen = _wanted(wanted, there) if wanted is not None else _idle(there) if n_workers is None else there
-    number = n_workers or min(len(chosen), most or len(chosen))
-    if number > len(chosen):
-        there_are = "there is" if len(chosen) == 1 else "there are"
+    usable = _wanted(wanted, devices) if wanted is not None else _idle(devices) if n_workers is None else devices
+    number = n_workers or min(len(usable), most or len(usable))
+    if number > len(usable):
+        verb = "there is" if len(usable) == 1 else "there are"
         raise BadInputError(
-            f"n_workers is {number}, and a worker has a GPU of its own: {there_are} {_listed(chosen)}. "
-            f"Give at most {len(chosen)}."
+            f"n_workers is {number}, and a worker has a GPU of its own: {verb} {_listed(usable)}. "
+            f"Give at most {len(usable)}."
         )
-    picked = chosen if number == len(chosen) else _idlest(chosen, number)
+    picked = usable if number == len(usable) else _idlest(usable, number)
     _check_kinds(picked)
-    return picked, _why(picked, chosen, there, was_chosen=wanted is not None)
+    return picked, _why(picked, usable, devices, was_chosen=wanted is not None)
 
 
 def proposed(inventory: Inventory, most: int | None) -> frozenset[str]:
@@ -92,28 +92,28 @@ def check(spec: ClusterSpec, inventory: Inventory) -> None:
 
     Raises BadInputError if one isn't there, whole GPUs are mixed with slices, or a size exceeds the card's memory.
     """
-    there = {device.uuid: device for device in devices_of(inventory)}
-    gone = [uuid for uuid in spec.devices if uuid not in there]
-    if gone:
-        raise BadInputError(f"devices has {quoted(gone[0])}, which isn't there. {_choose(tuple(there.values()))}")
-    devices = [there[uuid] for uuid in spec.devices]
+    by_uuid = {device.uuid: device for device in devices_of(inventory)}
+    absent = [uuid for uuid in spec.devices if uuid not in by_uuid]
+    if absent:
+        raise BadInputError(f"devices has {quoted(absent[0])}, which isn't there. {_choose(tuple(by_uuid.values()))}")
+    devices = [by_uuid[uuid] for uuid in spec.devices]
     _check_kinds(devices)
     for device in devices:
         _check_size("rmm_pool_size", spec.rmm_pool_size, device)
         _check_size("device_memory_limit", spec.device_memory_limit, device)
-        _check_free(device, max(LEAST_FREE, spec.rmm_pool_size or 0), tuple(there.values()))
+        _check_free(device, max(LEAST_FREE, spec.rmm_pool_size or 0), tuple(by_uuid.values()))
 
 
-def _wanted(text: str, there: tuple[Device, ...]) -> tuple[Device, ...]:
+def _wanted(text: str, all_devices: tuple[Device, ...]) -> tuple[Device, ...]:
     names = [name.strip() for name in text.split(",")]
-    by_name = {device.label: device for device in there} | {device.uuid: device for device in there}
+    by_name = {device.label: device for device in all_devices} | {device.uuid: device for device in all_devices}
     for name in names:
         if name not in by_name:
-            raise BadInputError(f"devices has {quoted(name)}, which isn't there. {_choose(there)}")
-    found = tuple(by_name[name] for name in names)
-    if len(set(found)) < len(found):
+            raise BadInputError(f"devices has {quoted(name)}, which isn't there. {_choose(all_devices)}")
+    devices = tuple(by_name[name] for name in names)
+    if len(set(devices)) < len(devices):
         raise BadInputError(f"devices is {quoted(text)}, which names a GPU twice, and a worker has one of its own.")
-    return found
+    return devices
 
 
 def _idle(devices: tuple[Device, ...]) -> tuple[Device, ...]:
@@ -150,10 +150,10 @@ def _check_size(name: str, size: int | None, device: Device) -> None:
         )
 
 
-def _check_free(device: Device, needed: int, there: tuple[Device, ...]) -> None:
+def _check_free(device: Device, needed: int, all_devices: tuple[Device, ...]) -> None:
     if device.free is None or device.free >= needed:
         return
-    better = [other for other in there if other.free is not None and other.free >= needed]
+    better = [other for other in all_devices if other.free is not None and other.free >= needed]
     instead = f", or choose {_idlest(better, 1)[0]}" if better else ""
     raise ConflictError(
         f"GPU {device} has too little free memory: a worker needs {formats.size(needed)}. "
@@ -161,23 +161,23 @@ def _check_free(device: Device, needed: int, there: tuple[Device, ...]) -> None:
     )
 
 
-def _why(picked: Sequence[Device], chosen: Sequence[Device], there: Sequence[Device], *, was_chosen: bool) -> str:
+def _why(picked: Sequence[Device], usable: Sequence[Device], devices: Sequence[Device], *, was_chosen: bool) -> str:
     gpus = formats.count(len(picked), "GPU")
-    if len(picked) < len(chosen):
-        how = f"the idlest of {len(there) if not was_chosen else len(chosen)}"
+    if len(picked) < len(usable):
+        how = f"the idlest of {len(devices) if not was_chosen else len(usable)}"
     elif was_chosen:
         how = "as chosen"
-    elif len(chosen) < len(there):
-        how = f"the idle {'one' if len(chosen) == 1 else 'ones'} of {len(there)}"
+    elif len(usable) < len(devices):
+        how = f"the idle {'one' if len(usable) == 1 else 'ones'} of {len(devices)}"
     else:
-        how = "all that there are" if len(there) > 1 else "the only one"
+        how = "all that there are" if len(devices) > 1 else "the only one"
     # A longer list shows labels only.
     names = _listed(picked) if len(picked) <= _FEW else ", ".join(device.label for device in picked)
     return f"{gpus}, {how}: {names}; a worker for each, pinned to the cores nearest to it."
 
 
-def _choose(there: tuple[Device, ...]) -> str:
-    return f"Choose among {_listed(there)}, by index or UUID." if there else "No GPU is left to choose from."
+def _choose(devices: tuple[Device, ...]) -> str:
+    return f"Choose among {_listed(devices)}, by index or UUID." if devices else "No GPU is left to choose from."
 
 
 def _listed(devices: Sequence[Device]) -> str:

@@ -45,17 +45,17 @@ class Job(BaseModel, frozen=True):
 
 def queued(jobs: Iterable[Job]) -> str:
     """Summarize jobs that don't run: '6 pending: Priority, start estimated 14:20'."""
-    known, said = tuple(jobs), []
+    all_jobs, parts = tuple(jobs), []
     for state in ("pending", "ended"):
-        these = [job for job in known if job.state == state]
-        reasons = Counter(job.reason for job in these if job.reason for _ in range(job.workers or 1)).most_common()
+        same = [job for job in all_jobs if job.state == state]
+        reasons = Counter(job.reason for job in same if job.reason for _ in range(job.workers or 1)).most_common()
         words = ", ".join(reason if len(reasons) == 1 else f"{reason} ({n})" for reason, n in reasons)
-        starts = [job.start for job in these if job.start is not None and state == "pending"]
+        starts = [job.start for job in same if job.start is not None and state == "pending"]
         if starts:
             words += f"{', ' if words else ''}start estimated {formats.moment(min(starts))}"
-        if these:
-            said.append(f"{sum(job.workers for job in these) or 'scheduler'} {state}{f': {words}' if words else ''}")
-    return "; ".join(said)
+        if same:
+            parts.append(f"{sum(job.workers for job in same) or 'scheduler'} {state}{f': {words}' if words else ''}")
+    return "; ".join(parts)
 
 
 class Engine(ABC):

@@ -65,10 +65,10 @@ class Environment(BaseModel, frozen=True):
 
 def own_versions() -> dict[str, str]:
     """Return the versions of this interpreter and of the packages that both ends of a cluster share."""
-    found = {package: installed_version(package) for package in PACKAGES}
+    installed_versions = {package: installed_version(package) for package in PACKAGES}
     # All revisions before a release have the same version.
-    found["dask-workbench"] = f"{workbench.__version__}+{revision_of(workbench.__file__)}"
-    versions = {package: version for package, version in found.items() if version is not None}
+    installed_versions["dask-workbench"] = f"{workbench.__version__}+{revision_of(workbench.__file__)}"
+    versions = {package: version for package, version in installed_versions.items() if version is not None}
     return {"python": ".".join(map(str, sys.version_info[:3])), **versions}
 
 
@@ -97,13 +97,13 @@ def check_environment(python: str | os.PathLike[str] | None, *, timeout: float =
     dask differs; the message says how to fix it.
     """
     if python is None or os.fspath(python) == sys.executable:
-        found = _current()
+        environment = _current()
     else:
         path = _interpreter(os.fspath(python))
-        found = _described(path, "", path, _probe(path, timeout)[1])
-    if found.problems:
-        raise MissingError(" ".join(found.problems))
-    return found
+        environment = _described(path, "", path, _probe(path, timeout)[1])
+    if environment.problems:
+        raise MissingError(" ".join(environment.problems))
+    return environment
 
 
 def installed(python: str | os.PathLike[str] | None, packages: Iterable[str]) -> dict[str, str]:
@@ -152,12 +152,12 @@ def _environment(python: str, name: str, title: str) -> tuple[str, Environment]:
     return _identity(prefix, versions["python"]), _described(python, name, title, versions)
 
 
-def _distinct(found: Iterable[tuple[str, Environment]]) -> list[Environment]:
-    kept: dict[str, Environment] = {}
-    for identity, environment in found:
+def _distinct(environments: Iterable[tuple[str, Environment]]) -> list[Environment]:
+    unique: dict[str, Environment] = {}
+    for identity, environment in environments:
         if identity != _identity(sys.prefix, own_versions()["python"]):
-            kept.setdefault(identity, environment)
-    return list(kept.values())
+            unique.setdefault(identity, environment)
+    return list(unique.values())
 
 
 def _identity(prefix: str, version: str) -> str:
@@ -166,14 +166,14 @@ def _identity(prefix: str, version: str) -> str:
 
 def _interpreter(python: str) -> str:
     """Return the path of an interpreter with symbolic links unresolved: they identify a virtual environment."""
-    given = os.path.expanduser(python)  # noqa: PTH111
-    path = shutil.which(given)
+    expanded = os.path.expanduser(python)  # noqa: PTH111
+    path = shutil.which(expanded)
     if path is not None:
         return os.path.abspath(path)  # noqa: PTH100
-    inside = Path(given) / "bin" / "python"
+    inside = Path(expanded) / "bin" / "python"
     if inside.exists():
         raise BadInputError(f"python is {python!r}, a folder. Give its interpreter: {inside}.")
-    cause = "which can't be executed" if Path(given).exists() else "which isn't there"
+    cause = "which can't be executed" if Path(expanded).exists() else "which isn't there"
     raise BadInputError(f"python is {python!r}, {cause}. Give the path of a Python interpreter.")
 
 
@@ -187,8 +187,8 @@ def _probe(python: str, timeout: float, packages: tuple[str, ...] = PACKAGES) ->
         answer = json.loads(output.splitlines()[-1])
         return answer["prefix"], answer["versions"]
     except (ValueError, LookupError, TypeError) as err:
-        shown = output.strip().splitlines()[-1:] or ["nothing"]
-        raise BadInputError(f"{python} didn't report its versions. It printed: {shown[0]:.200}") from err
+        last_line = output.strip().splitlines()[-1:] or ["nothing"]
+        raise BadInputError(f"{python} didn't report its versions. It printed: {last_line[0]:.200}") from err
 
 
 def _output(command: list[str], timeout: float) -> str:
@@ -215,12 +215,12 @@ def _output(command: list[str], timeout: float) -> str:
 def _problems(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
     ours = own_versions()
     needed = {package: ours.get(package, "") for package in PACKAGES}
-    said = apart([(f"in {python}", theirs)], needed, loose=set(PACKAGES) - set(_SAME))
-    if said is None:
+    diff = apart([(f"in {python}", theirs)], needed, loose=set(PACKAGES) - set(_SAME))
+    if diff is None:
         return ()
     pins = " ".join(f"{package}=={ours[package]}" for package in _PINNED if package in ours)
     command = f"{shlex.quote(python)} -m pip install {pins}"
     if theirs.get("dask-workbench") != ours["dask-workbench"]:
         # Not by name, since the name isn't on PyPI yet.
         command += f" {shlex.quote(_SOURCE)}" if Path(_SOURCE, "pyproject.toml").exists() else " FOLDER_OF_ITS_CLONE"
-    return (f"A cluster needs the same here and there: {said}. Run: {command}",)
+    return (f"A cluster needs the same here and there: {diff}. Run: {command}",)

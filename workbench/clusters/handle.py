@@ -131,8 +131,8 @@ class Handle:
     async def _is_up(self) -> bool:
         self.engine.check_start()
         absent = (self._requested or 0) - len(self.engine.workers)
-        known = sum(job.workers for job in await self.engine.jobs() if job.reason)
-        return absent <= 0 or (len(self.engine.workers) > 0 and known >= absent)
+        waiting = sum(job.workers for job in await self.engine.jobs() if job.reason)
+        return absent <= 0 or (len(self.engine.workers) > 0 and waiting >= absent)
 
     async def state(self) -> State:
         """Ask for the state of the cluster."""
@@ -205,8 +205,8 @@ class Handle:
         if scheduler is not None:
             closed = scheduler.status in (Status.closing, Status.closed, Status.failed)
             return "the scheduler was closed, by a client's shutdown()" if closed else None, None
-        gone = await self.engine.gone()
-        return None, gone if time.monotonic() - self._answered > CONNECTING else None
+        reason = await self.engine.gone()
+        return None, reason if time.monotonic() - self._answered > CONNECTING else None
 
     async def scale(self, n: int) -> None:
         """Scale to `n` workers; return when leaving workers have handed over their data."""
@@ -324,9 +324,9 @@ def outgrown(events: Sequence[tuple[float, str]], spec: ClusterSpec) -> str | No
 
 def another_python(theirs: str) -> str | None:
     """Return a message if the scheduler has another minor version of Python; None if not, or if it is unknown."""
-    said = apart([("there", {"python": theirs})], {"python": platform.python_version()}) if theirs else None
-    return said and (
-        f"It can be watched, but what runs sends code, which works only in the same minor version: {said}. Work in an "
+    diff = apart([("there", {"python": theirs})], {"python": platform.python_version()}) if theirs else None
+    return diff and (
+        f"It can be watched, but what runs sends code, which works only in the same minor version: {diff}. Work in an "
         f"environment with Python {minor(theirs)}."
     )
 

@@ -87,8 +87,8 @@ def environment(record: ClusterRecord) -> dict[str, str]:
         "SPT_NOENV": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    defaults, chosen = of_cluster(record.spec.profile).environment(record.spec)
-    return {**_worker_environment(), **defaults, **os.environ, **chosen, **settings}
+    defaults, from_spec = of_cluster(record.spec.profile).environment(record.spec)
+    return {**_worker_environment(), **defaults, **os.environ, **from_spec, **settings}
 
 
 def _worker_environment() -> dict[str, str]:
@@ -103,8 +103,8 @@ def _worker_environment() -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": 1,
         "PYTHONHASHSEED": 6640,
     }
-    chosen = dask.config.get("distributed.nanny.pre-spawn-environ", {})
-    return {key: str(value) for key, value in {**defaults, **chosen}.items()}
+    configured = dask.config.get("distributed.nanny.pre-spawn-environ", {})
+    return {key: str(value) for key, value in {**defaults, **configured}.items()}
 
 
 def _working_folder() -> str:

@@ -46,16 +46,16 @@ def read_options(words: Sequence[str]) -> dict[str, str | bool]:
     """
     long = {option: choice for choice, option in _SHORT.items()}
     choices: dict[str, str | bool] = {}
-    rest = iter(words)
-    for word in rest:
-        option, equals, given = word.partition("=")
+    remaining = iter(words)
+    for word in remaining:
+        option, equals, text = word.partition("=")
         if not option.startswith("--") or not option.strip("-"):
             raise BadInputError(f"Given {quoted(word)}. After the profile come its options, such as --workers 2.")
-        value: str | bool | None = given
+        value: str | bool | None = text
         if option.startswith(_NO) and not equals:
             option, value = f"--{option.removeprefix(_NO)}", False
         elif not equals:
-            value = next(rest, None)
+            value = next(remaining, None)
         if value is None or (not equals and isinstance(value, str) and value.startswith("--")):
             raise BadInputError(f"{option} needs a value. Give one, such as {option} 2.")
         choices[long.get(option) or option.removeprefix("--").replace("-", "_")] = value
@@ -82,8 +82,8 @@ def _option(name: str, about: Mapping[str, Any], default: Any) -> Option:
     # A switch whose value the settings decide can be both.
     kind = about.get("type") == "boolean"
     option = f"{_NO}{option_of(name)[2:]}" if kind else f"{option_of(name)} {metavar(about)}"
-    shown = str(default) if isinstance(default, str | int | float) and default != "" else None
-    return Option(option, shown, about.get("description", ""))
+    placeholder = str(default) if isinstance(default, str | int | float) and default != "" else None
+    return Option(option, placeholder, about.get("description", ""))
 
 
 class Line(NamedTuple):
@@ -114,8 +114,8 @@ class Line(NamedTuple):
         name = str(self.profile)
         if name in WITHOUT_DASK:
             return WITHOUT_DASK[name].title
-        known = registered().get(name)
-        return in_words(name, self.choices) if known is None else known.words(self.choices)
+        profile = registered().get(name)
+        return in_words(name, self.choices) if profile is None else profile.words(self.choices)
 
     def having(self, **choices: Any) -> Line:
         """Return the line with these choices changed."""

@@ -39,9 +39,9 @@ def schedulers() -> tuple[Nearby, ...]:
     ports = [each for each in _ports() if each[0] not in ours]
     with ThreadPoolExecutor(_MOST) as threads:
         greeting = [each for each, is_one in zip(ports, threads.map(_greets, ports), strict=True) if is_one]
-    found = (each for each in finish(_asked(greeting)) if each is not None)
+    answers = (each for each in finish(_greeted(greeting)) if each is not None)
     # A scheduler that listens on all interfaces is found on each.
-    once = {each.pid: each for each in found}
+    once = {each.pid: each for each in answers}
     listed = [*_of_a_client()]
     for profile in registered().values():
         # The list of profiles reports a broken third-party profile.
@@ -77,12 +77,12 @@ def _ports() -> Iterator[tuple[str, int]]:
 
 def _processes_of_ours() -> set[int]:
     """Return the pids of our clusters' hosts and workers, which needn't be checked."""
-    found = {os.getpid()}
+    pids = {os.getpid()}
     for record in records.read_all():
         host = records.host_process(record)
         with contextlib.suppress(psutil.Error):
-            found |= set() if host is None else {host.pid, *(each.pid for each in host.children(recursive=True))}
-    return found
+            pids |= set() if host is None else {host.pid, *(each.pid for each in host.children(recursive=True))}
+    return pids
 
 
 def _greets(port: tuple[str, int]) -> bool:
@@ -93,7 +93,7 @@ def _greets(port: tuple[str, int]) -> bool:
         return False
 
 
-async def _asked(ports: list[tuple[str, int]]) -> list[Nearby | None]:
+async def _greeted(ports: list[tuple[str, int]]) -> list[Nearby | None]:
     return await asyncio.gather(*(_scheduler(address, pid) for address, pid in ports))
 
 

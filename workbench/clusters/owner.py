@@ -77,8 +77,8 @@ class _Owner:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.end, "asked to by a signal")
         self.tasks.append(asyncio.create_task(repeat(self._end_without_folder, folders.HEARTBEAT)))
-        asked = (self.scale, self.adapt, self.restart, self.stop, fork)
-        async with answering(records.folder(self.record.name), {each.__name__: each for each in asked}):
+        actions = (self.scale, self.adapt, self.restart, self.stop, fork)
+        async with answering(records.folder(self.record.name), {each.__name__: each for each in actions}):
             problem = await self._start()
             if problem is None:
                 await self.ended.wait()
@@ -88,12 +88,12 @@ class _Owner:
             await self._over("lost", self.lost)
         elif problem is None or self.ended.is_set():
             self.update(status="stopping", expires_at=None)
-            left = await self._close()
-            if left is None:
+            leftover = await self._close()
+            if leftover is None:
                 records.remove(self.record.name)
                 logger.info("Ended: %s", self.why_ended)
             else:
-                self._leave("lost", left)
+                self._leave("lost", leftover)
         else:
             await self._over("failed", problem)
         return 0
@@ -129,9 +129,9 @@ class _Owner:
         start = asyncio.create_task(self._start_scheduler_and_workers())
         ended = asyncio.create_task(self.ended.wait())
         deadline = time.monotonic() + (limit or _NEVER)
-        while not (start.done() or ended.done()) and (left := deadline - time.monotonic()) > 0:
+        while not (start.done() or ended.done()) and (wait := deadline - time.monotonic()) > 0:
             began = time.monotonic()
-            await asyncio.wait({start, ended}, timeout=min(left, _WATCH_INTERVAL), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({start, ended}, timeout=min(wait, _WATCH_INTERVAL), return_when=asyncio.FIRST_COMPLETED)
             # Don't count time in which this process was suspended.
             deadline += max(0.0, time.monotonic() - began - 2 * _WATCH_INTERVAL)
             if any(job.state == "pending" for job in self.record.jobs):
@@ -229,14 +229,14 @@ class _Owner:
         return self.idle[1]
 
     def _too_late(self, limit: float) -> str:
-        there, expected = self.record.n_workers, self.record.n_workers_expected
-        what = (
-            f"{there} of {expected} workers had arrived"
+        arrived, expected = self.record.n_workers, self.record.n_workers_expected
+        problem = (
+            f"{arrived} of {expected} workers had arrived"
             if self.record.scheduler_address
             else "the scheduler was not up"
         )
         remedy = "See the log; on a slow machine raise the setting workbench.start-timeout."
-        return f"After {formats.duration(limit)} {what}. {remedy}"
+        return f"After {formats.duration(limit)} {problem}. {remedy}"
 
     async def _end_without_folder(self) -> None:
         if not records.folder(self.record.name).exists():
@@ -275,24 +275,24 @@ class _Owner:
 
     async def _close(self) -> str | None:
         """Close the cluster cleanly if that is quick, else kill it; return a message on what still runs elsewhere."""
-        left = None
+        problem = None
         if self.handle is not None:
             try:
                 await self.handle.close()
             except FailedError as err:
-                left = str(err)
+                problem = str(err)
             except Exception as err:  # noqa: BLE001  It must end, whatever fails.
                 logger.warning("Closing the cluster: %s", _innermost(err))
         processes.end(processes.children())
-        return left
+        return problem
 
     async def _over(self, status: Literal["failed", "lost"], sentence: str) -> None:
         """End the rest of the cluster, and leave the record to explain why."""
         tail = records.log_tail(self.record.name)
-        left = await self._close()
-        if left is None:
+        problem = await self._close()
+        if problem is None:
             self.update(called="")
-        self._leave(status, " ".join(filter(None, (sentence, left))), tail)
+        self._leave(status, " ".join(filter(None, (sentence, problem))), tail)
 
     def _leave(self, status: Literal["failed", "lost"], sentence: str, tail: tuple[str, ...] = ()) -> None:
         records.remove_keys(self.record.name)

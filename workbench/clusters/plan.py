@@ -64,13 +64,13 @@ def plan(
     ConflictError
         No memory was chosen and none is left, or a GPU has too little free memory.
     """
-    found, given = look_up(profile, choices)
+    chosen_profile, values = look_up(profile, choices)
     around = Around(inventory, promised, held, version)
-    reason = found.unavailable(around)
+    reason = chosen_profile.unavailable(around)
     if reason is not None:
         raise MissingError(f"The {profile} profile can't be had here. {reason}")
-    found.refuse_unknown(given, inventory)
-    spec = found.plan(given, around)
+    chosen_profile.refuse_unknown(values, inventory)
+    spec = chosen_profile.plan(values, around)
     # Site settings, such as dask-jobqueue's lines of a job script, are stored as well.
     if (why := next(filter(None, map(complaint, spec.options, spec.options.values())), None)) is not None:
         raise BadInputError(why)
@@ -80,12 +80,12 @@ def plan(
 def explained(spec: ClusterSpec) -> ClusterSpec:
     """Return the spec with its code, preview and consent. Raises FailedError if its profile fails."""
     # The one that was chosen may have left the plan to another: an address may be that of a gateway.
-    known = of_cluster(spec.profile)
+    profile = of_cluster(spec.profile)
     return spec.model_copy(
         update={
-            "summary": "" if spec.is_known else known.describe(spec),
-            "code": known.code(spec),
-            "preview": known.preview(spec),
-            "consent": known.consent(spec),
+            "summary": "" if spec.is_known else profile.describe(spec),
+            "code": profile.code(spec),
+            "preview": profile.preview(spec),
+            "consent": profile.consent(spec),
         }
     )

@@ -95,16 +95,16 @@ def reach(place: Place) -> About:
     if place.scheme in ("tcp", "tls"):
         _check_port(place)
     try:
-        found = finish(ask(place))
+        about = finish(ask(place))
     except TimeoutError as err:
         raise BadInputError(_silent(place)) from err
     except OSError as err:
         raise BadInputError(_other(place, b"", str(err) or type(err).__name__)) from err
-    if not is_scheduler(found.identity):
+    if not is_scheduler(about.identity):
         raise BadInputError(
-            f"At {address} is a Dask {str(found.identity.get('type')).lower()}. Give the address of its scheduler."
+            f"At {address} is a Dask {str(about.identity.get('type')).lower()}. Give the address of its scheduler."
         )
-    return found
+    return about
 
 
 async def ask(place: Place) -> About:
@@ -130,8 +130,8 @@ async def _identity(place: Place) -> About:
 def versions_in(answer: Mapping[str, Any]) -> dict[str, str]:
     """Return the versions of 'python' and 'dask', if known, in a scheduler's answer."""
     python = str(answer.get("host", {}).get("python", "")).partition(".final")[0]
-    found = {"python": python, "dask": answer.get("packages", {}).get("dask")}
-    return {name: each for name, each in found.items() if each}
+    versions = {"python": python, "dask": answer.get("packages", {}).get("dask")}
+    return {name: each for name, each in versions.items() if each}
 
 
 async def check_answers(address: str, security: Security | None, timeout: float) -> None:
@@ -193,9 +193,9 @@ def _check_port(place: Place) -> None:
         with socket.create_connection(place.port, CONNECTING) as plain:
             if place.scheme == "tls":
                 with _context(place).wrap_socket(plain) as encrypted:
-                    said = greeting(encrypted)
+                    reply = greeting(encrypted)
             else:
-                said = greeting(plain)
+                reply = greeting(plain)
     except ssl.SSLCertVerificationError as err:
         raise BadInputError(
             f"The scheduler at {address} has a certificate that {place.ca} didn't sign "
@@ -219,10 +219,10 @@ def _check_port(place: Place) -> None:
             f"Nothing listens at {address} ({err.strerror or err}). Check host and port: a scheduler prints its "
             "address when it starts."
         ) from err
-    if said is None:
+    if reply is None:
         raise BadInputError(_silent(place))
-    if not is_dask(said):
-        raise BadInputError(_other(place, said))
+    if not is_dask(reply):
+        raise BadInputError(_other(place, reply))
 
 
 def is_dask(greeting: bytes) -> bool:
@@ -277,13 +277,13 @@ def _silent(place: Place) -> str:
     )
 
 
-def _other(place: Place, said: bytes, why: str = "it hung up") -> str:
+def _other(place: Place, reply: bytes, why: str = "it hung up") -> str:
     """Return a message about a server that isn't a scheduler we can talk to."""
-    if said.startswith(b"SSH-"):
+    if reply.startswith(b"SSH-"):
         return f"At {place.address} is an SSH server. Give a scheduler's address, whose port is usually {PORT}."
-    if place.scheme == "tls" and not said:
+    if place.scheme == "tls" and not reply:
         return f"The scheduler at {place.address} hung up. It may ask for a certificate of yours: give cert and key."
-    why = f"it said {said!r}" if said else whole(why)
+    why = f"it said {reply!r}" if reply else whole(why)
     return f"What listens at {place.address} is no Dask scheduler that this Dask can talk to ({why})."
 
 

@@ -114,8 +114,8 @@ class ClusterRecord(Record):
         if self.is_over and self.ending != "stopped":
             return None
         verb = {"stopped": "stop it", "detached": "detach from it"}.get(self.ending)
-        what = {"stopping": ", or wait until it has ended.", "unknown": f". {self.message}"}
-        or_else = what.get(self.status, f", or {verb} first: workbench down {self.name}")
+        remedies = {"stopping": ", or wait until it has ended.", "unknown": f". {self.message}"}
+        or_else = remedies.get(self.status, f", or {verb} first: workbench down {self.name}")
         return f"There is a cluster {self.name!r} already ({self.status}). Choose another name{or_else}"
 
     @computed_field  # type: ignore[prop-decorator]
@@ -265,13 +265,13 @@ def memory_used(record: ClusterRecord) -> int | None:
 
 def memory_of_children(record: ClusterRecord, counts: Callable[[int], bool]) -> int:
     """Return the bytes used by the descendants of the cluster's host whose pid counts."""
-    host, held = None if record.is_over else host_process(record), 0
+    host, n_bytes = None if record.is_over else host_process(record), 0
     if host is not None:
         with contextlib.suppress(psutil.Error):
             for process in host.children(recursive=True):
                 with contextlib.suppress(psutil.Error):
-                    held += process.memory_info().rss if counts(process.pid) else 0
-    return held
+                    n_bytes += process.memory_info().rss if counts(process.pid) else 0
+    return n_bytes
 
 
 def memory_words(record: ClusterRecord) -> str:
@@ -289,20 +289,20 @@ def end_processes(record: ClusterRecord) -> str | None:
     """
     if record.place != processes.place():
         return None
-    left, known = None, of_cluster(record.spec.profile)
+    problem, profile = None, of_cluster(record.spec.profile)
     host = host_process(record)
     if host is not None:
         processes.end([host])
-    if known.ends_with_owner and record.called:
+    if profile.ends_with_owner and record.called:
         try:
-            finish(known.end(record.spec, record.called))
+            finish(profile.end(record.spec, record.called))
         except FailedError as err:
-            left = str(err)
+            problem = str(err)
     if (pid := with_process(record, folder(record.name)).pid) is not None:
         processes.end(processes.leftovers(pid, record.marker))
     remove_keys(record.name)
     remove_temporary()
-    return left
+    return problem
 
 
 def remove_temporary() -> None:
@@ -324,8 +324,8 @@ def _folders() -> list[Path]:
 
 def _unknown(name: str) -> str:
     existing = sorted(names())
-    there = f"There are: {', '.join(existing)}." if existing else "No cluster is running. Start one: workbench up cpu"
-    return f"Unknown cluster {quoted(name)}. {there}"
+    remedy = f"There are: {', '.join(existing)}." if existing else "No cluster is running. Start one: workbench up cpu"
+    return f"Unknown cluster {quoted(name)}. {remedy}"
 
 
 def lock() -> contextlib.AbstractContextManager[None]:
@@ -423,25 +423,25 @@ def _bury(record: ClusterRecord) -> ClusterRecord | None:
     if isinstance(of_cluster(record.spec.profile), Broken):
         # A process that has the profile knows what to end.
         return _buried(record)
-    left = end_processes(record)
-    if left is None and of_cluster(record.spec.profile).ends_with_owner:
+    problem = end_processes(record)
+    if problem is None and of_cluster(record.spec.profile).ends_with_owner:
         record = record.model_copy(update={"called": ""})
     if record.status == "stopping" and not record.called:
         discard(folder(record.name))
         return None
-    buried = _buried(record, left)
+    buried = _buried(record, problem)
     write(buried)
     return buried
 
 
-def _buried(record: ClusterRecord, left: str | None = None) -> ClusterRecord:
+def _buried(record: ClusterRecord, problem: str | None = None) -> ClusterRecord:
     tail = log_tail(record.name)
     failed = record.status == "starting"
     message = _never_started(record, tail) if failed else _died(record, tail)
     return record.model_copy(
         update={
             "status": "failed" if failed else "lost",
-            "message": " ".join(filter(None, (message, left))),
+            "message": " ".join(filter(None, (message, problem))),
             "log_tail": tail,
             **GONE,
         }
@@ -457,13 +457,13 @@ def _never_started(record: ClusterRecord, tail: tuple[str, ...]) -> str:
 def _died(record: ClusterRecord, tail: tuple[str, ...]) -> str:
     crash = next((line for line in reversed(tail) if line.startswith(("Fatal Python error", private.CRASHED))), None)
     how = f"The process that holds the cluster {'was killed (signal 9)' if crash is None else 'crashed'}"
-    known = of_cluster(record.spec.profile)
-    if isinstance(known, Broken):
+    profile = of_cluster(record.spec.profile)
+    if isinstance(profile, Broken):
         return (
-            f"{how}. What it started elsewhere may still run. {known.reason} Mend that and look again, or "
+            f"{how}. What it started elsewhere may still run. {profile.reason} Mend that and look again, or "
             f"remove its record: workbench down {record.name} --forget"
         )
-    if known.attaches:
+    if profile.attaches:
         ends = f", or end it: workbench down {record.name}" if record.ending == "stopped" else ""
         return f"{how}. What it started elsewhere may still run: look there, attach to it{ends}."
     if crash is not None:

@@ -39,11 +39,11 @@ async def ask(folder: Path, verb: str, *, on_read: Callable[[], None] = lambda: 
         with short(folder) as path:
             reader, writer = await asyncio.open_unix_connection(f"{path}/{_SOCKET}", limit=_LONGEST)
         writer.write(json.dumps({"verb": verb, "arguments": arguments}).encode() + b"\n")
-        said = await reader.readline()
+        receipt = await reader.readline()
     on_read()
     with contextlib.closing(writer):
         line = await reader.readline()
-    if said != _READ or not line:
+    if receipt != _READ or not line:
         raise ConnectionResetError("it ended before it answered")
     answer = json.loads(line)
     if "error" in answer:

@@ -66,8 +66,8 @@ class Cluster:
         self.stop()
 
     def __repr__(self) -> str:
-        found = [record for record in records.read_all() if record.name == self.name]
-        state = f"{found[0].status}, {found[0].spec.describe()}" if found else "stopped"
+        own_records = [record for record in records.read_all() if record.name == self.name]
+        state = f"{own_records[0].status}, {own_records[0].spec.describe()}" if own_records else "stopped"
         return f"<Cluster {self.name}: {state}>"
 
 
@@ -111,9 +111,9 @@ def start(
     from workbench.clusters.budget import budget
     from workbench.clusters.plan import plan
 
-    here = inventory()
-    left = budget(here, records.read_all())
-    spec = plan(profile, here, promised=left.promised, held=left.held, **choices)
+    hardware = inventory()
+    available = budget(hardware, records.read_all())
+    spec = plan(profile, hardware, promised=available.promised, held=available.held, **choices)
     return start_spec(spec, name=name, force=force, agreed=agreed, on_change=on_change, timeout=timeout)
 
 
@@ -162,11 +162,11 @@ def attach(
 
 def _keys_of(client: Client) -> dict[str, str]:
     """Return the paths of a client's key files. Raises BadInputError if it has the keys in memory only."""
-    found = {ours: getattr(client.security, theirs) for ours, theirs in KEYS.items()}
-    for ours, key in found.items():
+    paths = {ours: getattr(client.security, theirs) for ours, theirs in KEYS.items()}
+    for ours, key in paths.items():
         if key and "\n" in key:
             raise BadInputError(f"{ours} of this Client is in memory only. Give the address, and its keys as files.")
-    return {ours: path for ours, path in found.items() if path}
+    return {ours: path for ours, path in paths.items() if path}
 
 
 def start_spec(
@@ -196,15 +196,15 @@ def record_of(cluster: str | ClusterRecord | Cluster | Client) -> ClusterRecord:
     if isinstance(cluster, str | Cluster):
         return records.read(cluster if isinstance(cluster, str) else cluster.name)
     address = getattr(getattr(cluster, "scheduler", None), "address", None)
-    known = {record.scheduler_address: record for record in records.read_all() if record.scheduler_address}
-    if address in known:
-        return known[address]
-    what = "a Client of no cluster that is known here" if address else f"{quoted(cluster)}, which is no cluster"
+    by_address = {record.scheduler_address: record for record in records.read_all() if record.scheduler_address}
+    if address in by_address:
+        return by_address[address]
+    description = "a Client of no cluster that is known here" if address else f"{quoted(cluster)}, which is no cluster"
     raise BadInputError(
-        f"cluster is {what}. Give the name of one, or what workbench.start or workbench.attach returned."
+        f"cluster is {description}. Give the name of one, or what workbench.start or workbench.attach returned."
     )
 
 
-def client_of(given: Any) -> Any:
+def client_of(value: Any) -> Any:
     """Return the client of a cluster from `start`, and any other value unchanged."""
-    return given.client if isinstance(given, Cluster) else given
+    return value.client if isinstance(value, Cluster) else value

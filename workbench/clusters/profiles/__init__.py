@@ -174,10 +174,10 @@ class Profile(ABC):
         # A model that forbids extra fields refuses them itself.
         if model.model_config.get("extra") == "forbid":
             return
-        known = self.choices(inventory).model_fields
-        taken = {*known, *(str(each.alias) for each in known.values() if each.alias)}
+        fields = self.choices(inventory).model_fields
+        names = {*fields, *(str(each.alias) for each in fields.values() if each.alias)}
         for name in given:
-            if given[name] is not None and name not in taken:
+            if given[name] is not None and name not in names:
                 unknown = {"type": "extra_forbidden", "loc": [name]}
                 raise BadInputError(self._complaint(unknown, given, model))
 
@@ -195,12 +195,12 @@ class Profile(ABC):
         if error["type"] == "missing":
             return f"{name} is missing. {model.model_fields[name].description}"
         if error["type"] == "extra_forbidden":
-            known = ", ".join(model.model_fields)
+            names = ", ".join(model.model_fields)
             value = "a secret" if complaint(name, given[name]) else quoted(given[name])
-            return f"{name} is {value}, and the {self.name} profile takes no {name}. It takes: {known}."
-        said = error["msg"].removeprefix("Value error, ")
+            return f"{name} is {value}, and the {self.name} profile takes no {name}. It takes: {names}."
+        message = error["msg"].removeprefix("Value error, ")
         kind, _, wrong = error["type"].partition("_")
-        meant = _KINDS.get(kind, said) if wrong in ("parsing", "type", "from_float") else said
+        meant = _KINDS.get(kind, message) if wrong in ("parsing", "type", "from_float") else message
         field = model.model_fields.get(name)
         extra = field.json_schema_extra if field is not None else None
         allowed = extra.get("allowed") if isinstance(extra, dict) else None
@@ -262,19 +262,19 @@ class Profile(ABC):
 
 def in_words(title: str, choices: Mapping[str, Any]) -> str:
     """Return a readable form of choices for a profile, or for saved choices, with this title."""
-    rest = dict(choices)
-    workers, threads = (rest.pop(name, None) for name in ("n_workers", "threads_per_worker"))
+    remaining = dict(choices)
+    workers, threads = (remaining.pop(name, None) for name in ("n_workers", "threads_per_worker"))
     shape = [_counted(each, what) for each, what in ((workers, "worker"), (threads, "thread")) if each is not None]
     others = [
         "not encrypted" if name == "encrypt" and value is False else f"{name.replace('_', ' ')} {value}"
-        for name, value in rest.items()
+        for name, value in remaining.items()
     ]
     details = ", ".join([*([" × ".join(shape)] if shape else []), *others])
     return f"{title} with {details}" if details else title
 
 
-def _counted(number: Any, what: str) -> str:
-    return f"{number} {what}" if str(number) == "1" else f"{number} {what}s"
+def _counted(number: Any, noun: str) -> str:
+    return f"{number} {noun}" if str(number) == "1" else f"{number} {noun}s"
 
 
 class Broken(Profile):
@@ -304,8 +304,8 @@ class Broken(Profile):
 @cache
 def registered() -> Mapping[str, Profile]:
     """Return the profiles of all packages by name, those of this machine first."""
-    found = {name: _loaded(point) for name, point in points().items()}
-    return dict(sorted(found.items(), key=lambda each: (not each[1].is_local, each[0])))
+    profiles = {name: _loaded(point) for name, point in points().items()}
+    return dict(sorted(profiles.items(), key=lambda each: (not each[1].is_local, each[0])))
 
 
 def points() -> dict[str, EntryPoint]:
@@ -317,21 +317,21 @@ def points() -> dict[str, EntryPoint]:
 @cache
 def _loaded(point: EntryPoint) -> Profile:
     try:
-        made = load_entry_point(point, call=True)
+        profile = load_entry_point(point, call=True)
     except FailedError as err:
         return Broken(point.name, f"Its package can't be imported ({point.value}: {err}).")
-    if not isinstance(made, Profile) or made.name != point.name:
+    if not isinstance(profile, Profile) or profile.name != point.name:
         return Broken(point.name, f"{point.value} is no Profile with the name {point.name!r}.")
     for field, (kind, expected) in _FIELDS.items():
-        if not isinstance(found := getattr(made, field, None), kind):
-            return Broken(point.name, f"{field} of {point.value} is {found!r}, which is no {expected}. {_REPORT}")
-    if made.group not in _GROUPS:
+        if not isinstance(value := getattr(profile, field, None), kind):
+            return Broken(point.name, f"{field} of {point.value} is {value!r}, which is no {expected}. {_REPORT}")
+    if profile.group not in _GROUPS:
         allowed = ", ".join(_GROUPS)
-        return Broken(point.name, f"group of {point.value} is {made.group!r}. Allowed: {allowed}. {_REPORT}")
+        return Broken(point.name, f"group of {point.value} is {profile.group!r}. Allowed: {allowed}. {_REPORT}")
     for verb, (kind, expected) in _ANSWERS.items():
-        called = f"{verb}() of the {made.name} profile, of {point.value},"
-        setattr(made, verb, _safe(getattr(made, verb), called, kind, expected))
-    return made
+        called = f"{verb}() of the {profile.name} profile, of {point.value},"
+        setattr(profile, verb, _safe(getattr(profile, verb), called, kind, expected))
+    return profile
 
 
 _REPORT = "Report this to its author."
@@ -367,20 +367,20 @@ def _safe(method: Callable[..., Any], called: str, kind: Any, expected: str) -> 
     """Wrap a method of a third-party profile, to report exceptions and wrong return types in a message."""
 
     @wraps(method)
-    def asked(*given: Any, **more: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            found = method(*given, **more)
+            result = method(*args, **kwargs)
             # Items of an iterator would raise later.
-            found = tuple(found) if isinstance(found, Iterator) else found
+            result = tuple(result) if isinstance(result, Iterator) else result
         except WorkbenchError:
             raise
         except Exception as err:
             raise FailedError(f"{called} broke ({named(err)}). {_REPORT}") from err
-        if not isinstance(found, kind):
-            raise FailedError(f"{called} gave {found!r}, which is no {expected}. {_REPORT}")
-        return found
+        if not isinstance(result, kind):
+            raise FailedError(f"{called} gave {result!r}, which is no {expected}. {_REPORT}")
+        return result
 
-    return asked
+    return wrapper
 
 
 def seen(spec: ClusterSpec) -> ClusterSpec:
@@ -390,5 +390,5 @@ def seen(spec: ClusterSpec) -> ClusterSpec:
 
 def of_cluster(name: str) -> Profile:
     """Return the profile of an existing cluster; a broken one if its package is gone."""
-    gone = f"There is no profile {name!r} here any more. Install the package, or the dask-workbench, that brings it."
-    return _loaded(point) if (point := points().get(name)) else Broken(name, gone)
+    missing = f"There is no profile {name!r} here any more. Install the package, or the dask-workbench, that brings it."
+    return _loaded(point) if (point := points().get(name)) else Broken(name, missing)

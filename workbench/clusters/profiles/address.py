@@ -42,12 +42,12 @@ def _address(value: Any) -> Any:
         port = parts.port or PORT
     except ValueError:
         port = 0
-    named = parts.scheme == "gateway"
-    known = parts.scheme in ("tcp", "tls") or any(each.protocol == parts.scheme for each in registered().values())
-    if not port or not known or not parts.hostname or (parts.path not in ("", "/")) != named:
+    is_gateway = parts.scheme == "gateway"
+    is_known = parts.scheme in ("tcp", "tls") or any(each.protocol == parts.scheme for each in registered().values())
+    if not port or not is_known or not parts.hostname or (parts.path not in ("", "/")) != is_gateway:
         raise ValueError("Give the address of a scheduler such as tcp://host:8786 or tls://host:8786")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{parts.scheme}://{host}:{port}{parts.path if named else ''}"
+    return f"{parts.scheme}://{host}:{port}{parts.path if is_gateway else ''}"
 
 
 def spec_of(address: str, **files: str | os.PathLike[str] | None) -> ClusterSpec:
@@ -58,11 +58,11 @@ def spec_of(address: str, **files: str | os.PathLike[str] | None) -> ClusterSpec
     from workbench.clusters.plan import plan
     from workbench.hardware import inventory
 
-    given: Any = {
+    choices: Any = {
         "address": address_in(str(address)),
         **{name: path for name, path in files.items() if path is not None},
     }
-    return plan("address", inventory(), **given)
+    return plan("address", inventory(), **choices)
 
 
 def address_in(path: str) -> str:
@@ -111,11 +111,11 @@ class Address(Profile):
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec with only the address, since the scheduler isn't contacted yet."""
-        chosen = self.checked(given, AddressChoices)
-        scheme = urlsplit(chosen.address).scheme
+        choices = self.checked(given, AddressChoices)
+        scheme = urlsplit(choices.address).scheme
         if scheme == "gateway":
-            return _at_gateway(chosen.address, around)
-        _check_keys(chosen, scheme)
+            return _at_gateway(choices.address, around)
+        _check_keys(choices, scheme)
         return ClusterSpec(
             profile=self.name,
             n_workers=0,
@@ -124,7 +124,7 @@ class Address(Profile):
             protocol=scheme,
             idle_timeout=None,
             elsewhere=True,
-            options=chosen.model_dump(exclude_none=True),
+            options=choices.model_dump(exclude_none=True),
             why=(
                 "It runs already: workers, threads and memory are what its scheduler says.",
                 "It is never stopped from here, for somebody else may have started it: you detach from it.",
@@ -189,15 +189,15 @@ def _at_gateway(address: str, around: Around) -> ClusterSpec:
     return gateway.plan({"cluster": cluster, "proxy_address": proxy}, around)
 
 
-def _check_keys(chosen: AddressChoices, scheme: str) -> None:
-    given = {name: getattr(chosen, name) for name in KEYS}
+def _check_keys(choices: AddressChoices, scheme: str) -> None:
+    files = {name: getattr(choices, name) for name in KEYS}
     if scheme != "tls":
-        name = next((name for name, path in given.items() if path), None)
+        name = next((name for name, path in files.items() if path), None)
         if name is not None:
-            raise BadInputError(f"{name} is {quoted(given[name])}, and {chosen.address} isn't encrypted. Use tls://.")
+            raise BadInputError(f"{name} is {quoted(files[name])}, and {choices.address} isn't encrypted. Use tls://.")
         return
-    if not given["ca"]:
+    if not files["ca"]:
         raise BadInputError("ca is missing, and tls:// needs the certificate that the scheduler's is signed with.")
-    if bool(given["cert"]) != bool(given["key"]):
-        name = "key" if given["cert"] else "cert"
+    if bool(files["cert"]) != bool(files["key"]):
+        name = "key" if files["cert"] else "cert"
         raise BadInputError(f"{name} is missing. A certificate of your own and its key go together.")

@@ -39,8 +39,8 @@ class Cpu(Here):
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec with as few processes as suits array work."""
-        chosen = self.checked(given, self.model)
-        return on_cores(chosen, around, profile=self.name, protocol=encrypted(chosen.encrypt))
+        choices = self.checked(given, self.model)
+        return on_cores(choices, around, profile=self.name, protocol=encrypted(choices.encrypt))
 
     def words(self, choices: Mapping[str, Any]) -> str:
         shape = {name: str(value) for name, value in choices.items()}
@@ -60,11 +60,11 @@ async def local_cluster(spec: ClusterSpec, security: Security | None) -> SpecClu
     return await LocalCluster(**{**arguments(spec), "n_workers": 0}, security=security, **STARTED)
 
 
-def on_cores(chosen: ClusterChoices, around: Around, why: tuple[str, ...] = (), **fields: Any) -> ClusterSpec:
+def on_cores(choices: ClusterChoices, around: Around, why: tuple[str, ...] = (), **fields: Any) -> ClusterSpec:
     """Return the spec of workers on cores, with these fields, and `why` after the other reasons."""
     cpu = around.inventory.cpu
-    split = _split(cpu, chosen.n_workers, chosen.threads_per_worker)
-    shared = common(chosen, around, split.n_workers)
+    split = _split(cpu, choices.n_workers, choices.threads_per_worker)
+    shared = common(choices, around, split.n_workers)
     reasons = (_cores(cpu), split.why, *_balance(cpu.usable, split), *shared.pop("why"), *why)
     return ClusterSpec(threads_per_worker=split.threads, **shared, **fields, why=reasons)
 

@@ -72,8 +72,8 @@ class Server(NamedTuple):
     def credential(self) -> str:
         """Name of the credentials sent to log in."""
         kind = self.auth or dask.config.get("gateway.auth.type", None)
-        named = {"jupyterhub": "Your JUPYTERHUB_API_TOKEN", "kerberos": "Your Kerberos ticket"}
-        return named.get(kind, "Your name and password for gateways")
+        names = {"jupyterhub": "Your JUPYTERHUB_API_TOKEN", "kerberos": "Your Kerberos ticket"}
+        return names.get(kind, "Your name and password for gateways")
 
     async def about(self) -> About:
         """Ask for the server's options and clusters. Raises BadInputError or MissingError if that fails."""
@@ -81,8 +81,8 @@ class Server(NamedTuple):
 
         try:
             async with asyncio.timeout(_ASKING), self.client(_confirmed_login(self)) as client:
-                found = await _options(self, client)
-                return About(found, await _running(self, client))
+                options = await _options(self, client)
+                return About(options, await _running(self, client))
         except TimeoutError as err:
             raise BadInputError(
                 f"address is {quoted(self.address)}, and nobody answered there within {duration(_ASKING)}. Check host "
@@ -179,8 +179,8 @@ async def _options(server: Server, client: Client) -> tuple[Option, ...]:
         # The server's own values of variables are neither checked nor shown.
         defaults = {each.field: {} if each.is_mapping else each.default for each in options}
         ours = GatewayChoices.model_fields
-        given = {name: value for name, value in defaults.items() if name not in ours}
-        _model(About(options, ())).model_validate({"address": server.address, **given})
+        values = {name: value for name, value in defaults.items() if name not in ours}
+        _model(About(options, ())).model_validate({"address": server.address, **values})
     except Exception as err:  # pydantic raises one of many if a server declares something invalid
         raise BadInputError(
             f"The gateway at {server.address} declares options that can't be used ({_short(err)}). Ask its "
@@ -212,21 +212,21 @@ async def _running(server: Server, client: Client) -> tuple[str, ...]:
 _answers: dict[tuple[Server, str], tuple[float, About | BadInputError]] = {}
 
 
-def _asked(server: Server) -> About:
+def _about(server: Server) -> About:
     """Return the server's answer, cached for a moment."""
     as_whom = server, str(dask.config.get("gateway.auth", None))
-    at, said = _answers.get(as_whom, (0.0, None))
-    if said is None or time.monotonic() - at > _FRESH:
+    at, answer = _answers.get(as_whom, (0.0, None))
+    if answer is None or time.monotonic() - at > _FRESH:
         try:
-            said = finish(server.about())
+            answer = finish(server.about())
         except BadInputError as err:
-            said = err
+            answer = err
         if len(_answers) > 100:
             _answers.clear()
-        _answers[as_whom] = time.monotonic(), said
-    if isinstance(said, BadInputError):
-        raise BadInputError(str(said))
-    return said
+        _answers[as_whom] = time.monotonic(), answer
+    if isinstance(answer, BadInputError):
+        raise BadInputError(str(answer))
+    return answer
 
 
 def _short(err: BaseException) -> str:
@@ -283,10 +283,10 @@ _KINDS: Mapping[str, Any] = {
 
 def _configured(name: str) -> Any:
     """Return a setting of Dask's configuration of gateways, with environment variables filled in."""
-    found = dask.config.get(f"gateway.{name}", None)
+    value = dask.config.get(f"gateway.{name}", None)
     with contextlib.suppress(LookupError, ValueError):
-        return found.format(**os.environ) if isinstance(found, str) else found
-    return found
+        return value.format(**os.environ) if isinstance(value, str) else value
+    return value
 
 
 _Address = Annotated[
@@ -319,13 +319,13 @@ class GatewayChoices(BaseModel, frozen=True, extra="forbid", protected_namespace
 
 def _model(about: About | None) -> type[GatewayChoices]:
     """Return the model of the choices, with the options that the server declares, if it was asked."""
-    known = GatewayChoices.model_fields
+    own_fields = GatewayChoices.model_fields
     fields: dict[str, Any] = {"address": (_Address, _configured("address") or ...)}
     if about is not None:
         if about.clusters:
             schema = WithJsonSchema({"type": "string", "enum": list(about.clusters)})
-            fields["cluster"] = (Annotated[str | None, schema], known["cluster"])
-        fields |= {each.field: _field(each) for each in about.options if each.field not in known}
+            fields["cluster"] = (Annotated[str | None, schema], own_fields["cluster"])
+        fields |= {each.field: _field(each) for each in about.options if each.field not in own_fields}
     return create_model("GatewayChoices", __base__=GatewayChoices, **fields)
 
 
@@ -340,8 +340,8 @@ def _field(option: Option) -> tuple[Any, Any]:
         default = hide_variables(default)
         description += " Each value by the name of a variable here, for values are not stored: {NAME: $NAME}"
     bounds = {"ge": option.spec.min, "le": option.spec.max}
-    given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
-    return kind, Field(default, title=option.label, description=description, **given)
+    present: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
+    return kind, Field(default, title=option.label, description=description, **present)
 
 
 class Gateway(Profile):
@@ -363,37 +363,37 @@ class Gateway(Profile):
     def choices(self, inventory: Inventory, given: Mapping[str, Any] = {}) -> type[BaseModel]:
         """Return the model of the choices, with the options of the server at the given or configured address."""
         with contextlib.suppress(BadInputError, MissingError, credentials.UnconfirmedError):
-            return _model(_asked(self._server(given)))
+            return _model(_about(self._server(given)))
         return _model(None)
 
     def _server(self, given: Mapping[str, Any]) -> Server:
         model = _model(None)
-        known = {name: each for name, each in given.items() if name in model.model_fields}
-        return Server.of(self.checked(known, model).model_dump())
+        own_choices = {name: each for name, each in given.items() if name in model.model_fields}
+        return Server.of(self.checked(own_choices, model).model_dump())
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec with workers and options; the rest is known when it runs."""
         given = {name: value for name, value in given.items() if value not in ("", None)}
         server = self._server(given)
-        about = _asked(server)
-        chosen: Any = self.checked(given, _model(about))
+        about = _about(server)
+        choices: Any = self.checked(given, _model(about))
         offered = [each.field for each in about.options]
-        options = {name: value for name, value in chosen.model_dump(include=set(offered)).items() if name in given}
+        options = {name: value for name, value in choices.model_dump(include=set(offered)).items() if name in given}
         for each in about.options:
             if each.is_mapping and each.field in options:
                 check_variables(options[each.field], each.field, server.address)
-        ours = chosen.cluster is None
-        choices = {"cluster": chosen.cluster, "cluster_options": options if ours else None}
+        ours = choices.cluster is None
+        cluster = {"cluster": choices.cluster, "cluster_options": options if ours else None}
         return ClusterSpec(
             profile=self.name,
-            n_workers=(chosen.n_workers or 2) if ours else 0,
+            n_workers=(choices.n_workers or 2) if ours else 0,
             threads_per_worker=None,
             memory_limit=None,
             protocol="tls",
-            idle_timeout=idle_timeout(chosen.idle_timeout) if ours else None,
+            idle_timeout=idle_timeout(choices.idle_timeout) if ours else None,
             elsewhere=True,
-            options={name: value for name, value in {**server._asdict(), **choices}.items() if value is not None},
-            why=_why(chosen, about, options),
+            options={name: value for name, value in {**server._asdict(), **cluster}.items() if value is not None},
+            why=_why(choices, about, options),
         )
 
     def _complaint(self, error: Any, given: Mapping[str, Any], model: type[BaseModel]) -> str:
@@ -407,8 +407,8 @@ class Gateway(Profile):
         return super()._complaint(error, given, model)
 
     def describe(self, spec: ClusterSpec) -> str:
-        what = spec.options.get("cluster") or count(spec.n_workers, "worker")
-        return f"{what} at {spec.options['address']}"
+        subject = spec.options.get("cluster") or count(spec.n_workers, "worker")
+        return f"{subject} at {spec.options['address']}"
 
     def check(self, spec: ClusterSpec) -> None:
         """Raise a WorkbenchError if the gateway can't be used, in 10 s at most."""
@@ -427,15 +427,15 @@ class Gateway(Profile):
         gateway = "".join(f"    {name}={literal(value)},\n" for name, value in arguments.items())
         name = spec.options.get("cluster")
         options = spec.options.get("cluster_options", {})
-        given = "".join(f"    {option}={literal(value)},\n" for option, value in options.items())
+        options_code = "".join(f"    {option}={literal(value)},\n" for option, value in options.items())
         # If a variable is named instead of a value, the code reads the variable.
-        given = re.sub(r"""(: )["']\$(\w+)["']""", r"""\1os.environ["\2"]""", given)
-        imports = "import os\n\n" if "os.environ" in given else ""
-        made = f"new_cluster(\n{given})" if given else "new_cluster()"
-        begun = f"connect({literal(name)})" if name else f"{made}\ncluster.scale({spec.n_workers})"
+        options_code = re.sub(r"""(: )["']\$(\w+)["']""", r"""\1os.environ["\2"]""", options_code)
+        imports = "import os\n\n" if "os.environ" in options_code else ""
+        creation = f"new_cluster(\n{options_code})" if options_code else "new_cluster()"
+        call = f"connect({literal(name)})" if name else f"{creation}\ncluster.scale({spec.n_workers})"
         return (
             f"{imports}from dask_gateway import Gateway\n\ngateway = Gateway(\n{gateway})\n"
-            f"cluster = gateway.{begun}\nclient = cluster.get_client()\nprint(client)\n"
+            f"cluster = gateway.{call}\nclient = cluster.get_client()\nprint(client)\n"
         )
 
     def running(self) -> tuple[Nearby, ...]:
@@ -444,7 +444,7 @@ class Gateway(Profile):
             server = self._server({})
             proxy = finish(_proxy_of(server))
             return tuple(
-                Nearby(f"{proxy}/{name}", None, None, f"Gateway {server.address}") for name in _asked(server).clusters
+                Nearby(f"{proxy}/{name}", None, None, f"Gateway {server.address}") for name in _about(server).clusters
             )
         return ()
 
@@ -486,14 +486,14 @@ async def _place(client: Client, name: str, folder: Path) -> Place:
     return Place(report.scheduler_address, *keys.keep(folder, texts))
 
 
-def _why(chosen: Any, about: About, options: Mapping[str, Any]) -> tuple[str, ...]:
-    if chosen.cluster is not None:
+def _why(choices: Any, about: About, options: Mapping[str, Any]) -> tuple[str, ...]:
+    if choices.cluster is not None:
         return ("It runs already, and goes on when you detach from it.",)
-    left = [each.field for each in about.options if each.field not in options]
+    unset = [each.field for each in about.options if each.field not in options]
     return (
         "The gateway starts it elsewhere: it takes nothing of this machine, and is stopped from here.",
         *([f"Chosen of the gateway's options: {_list(options)}."] if options else []),
-        *([f"As the gateway has it: {_list({name: getattr(chosen, name) for name in left})}."] if left else []),
+        *([f"As the gateway has it: {_list({name: getattr(choices, name) for name in unset})}."] if unset else []),
         "Threads and memory of its workers are what they say when they have arrived.",
     )
 
@@ -507,8 +507,8 @@ class GatewayEngine(Engine):
 
     remedy = "It runs there. Give proxy_address: where the gateway's proxy listens for Dask."
 
-    def __init__(self, spec: ClusterSpec, *given: Any) -> None:
-        super().__init__(spec, *given)
+    def __init__(self, spec: ClusterSpec, *args: Any) -> None:
+        super().__init__(spec, *args)
         self.called = spec.options.get("cluster", "")
         self.can = ("scale", "adapt") if self.called else ("scale", "adapt", "stop")
         self._gateway = Server.of(spec.options).client()
@@ -538,8 +538,8 @@ class GatewayEngine(Engine):
                     await asking
         except (UserWarning, ValueError, GatewayClusterError, GatewayServerError) as err:
             # It then scales to its limit, which doesn't help a user who wants more.
-            said = re.sub(r"\.? *Scaling to \d+ instead", ". Ask for fewer", _short(err))
-            raise FailedError(f"The gateway says: {said}.") from err
+            reason = re.sub(r"\.? *Scaling to \d+ instead", ". Ask for fewer", _short(err))
+            raise FailedError(f"The gateway says: {reason}.") from err
         except (ClientError, OSError, TimeoutError) as err:
             raise FailedError(self._shut_out(err)) from err
 

@@ -44,9 +44,9 @@ class Gpus(Here):
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec on the idle GPUs, or on the chosen ones."""
-        chosen = self.checked(given, self.model)
-        fields: dict[str, Any] = {"profile": self.name, "protocol": encrypted(chosen.encrypt)}
-        return on_devices(chosen, around, most=self.most_workers, **fields)
+        choices = self.checked(given, self.model)
+        fields: dict[str, Any] = {"profile": self.name, "protocol": encrypted(choices.encrypt)}
+        return on_devices(choices, around, most=self.most_workers, **fields)
 
     def check(self, spec: ClusterSpec) -> None:
         super().check(spec)
@@ -67,14 +67,14 @@ class Gpu(Gpus):
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec on the idlest GPU, or on the chosen one."""
-        chosen = self.checked(given, self.model)
-        if chosen.devices is not None and "," in chosen.devices:
+        choices = self.checked(given, self.model)
+        if choices.devices is not None and "," in choices.devices:
             raise BadInputError(
-                f"devices is {quoted(chosen.devices)}, and the gpu profile has one GPU. Give one, or choose gpus."
+                f"devices is {quoted(choices.devices)}, and the gpu profile has one GPU. Give one, or choose gpus."
             )
-        if (chosen.n_workers or 1) > 1:
+        if (choices.n_workers or 1) > 1:
             raise BadInputError(
-                f"n_workers is {chosen.n_workers}, and the gpu profile has one GPU and one worker. Choose gpus."
+                f"n_workers is {choices.n_workers}, and the gpu profile has one GPU and one worker. Choose gpus."
             )
         return super().plan(given, around)
 
@@ -94,7 +94,7 @@ async def cuda_cluster(spec: ClusterSpec, security: Security | None) -> SpecClus
 
 
 def on_devices(
-    chosen: GpuChoices,
+    choices: GpuChoices,
     around: Around,
     why: tuple[str, ...] = (),
     most: int | None = None,
@@ -102,18 +102,18 @@ def on_devices(
 ) -> ClusterSpec:
     """Return the spec of a worker on each picked GPU, with these fields, and `why` after the other reasons."""
     inventory = around.inventory
-    picked, picked_why = pick(inventory, chosen.devices, chosen.n_workers, most)
-    threads = chosen.threads_per_worker or 1
-    shared = common(chosen, around, len(picked))
+    picked, picked_why = pick(inventory, choices.devices, choices.n_workers, most)
+    threads = choices.threads_per_worker or 1
+    shared = common(choices, around, len(picked))
     spec = ClusterSpec(
         **{**shared, **fields},
         threads_per_worker=threads,
         devices=tuple(device.uuid for device in picked),
-        device_memory_limit=chosen.device_memory_limit,
-        rmm_pool_size=chosen.rmm_pool_size,
+        device_memory_limit=choices.device_memory_limit,
+        rmm_pool_size=choices.rmm_pool_size,
         cupy=importlib.util.find_spec("cupy") is not None,
     )
-    reasons = (picked_why, _gpu_threads(threads), *shared["why"], _device_memory(chosen), *_without_cupy(), *why)
+    reasons = (picked_why, _gpu_threads(threads), *shared["why"], _device_memory(choices), *_without_cupy(), *why)
     spec = spec.model_copy(update={"why": reasons})
     check_devices(spec, inventory)
     return spec
@@ -138,13 +138,13 @@ def _gpu_threads(threads: int) -> str:
     return f"{threads} threads for each GPU, as chosen: they share its memory, so blocks must be smaller."
 
 
-def _device_memory(chosen: GpuChoices) -> str:
-    limit = chosen.device_memory_limit
-    what = "0.8 of the card" if limit is None else f"{formats.size(limit)}, as chosen"
+def _device_memory(choices: GpuChoices) -> str:
+    limit = choices.device_memory_limit
+    limit_text = "0.8 of the card" if limit is None else f"{formats.size(limit)}, as chosen"
     pool = ""
-    if chosen.rmm_pool_size is not None:
-        pool = f" RMM takes a pool of {formats.size(chosen.rmm_pool_size)} on each GPU at the start, as chosen."
-    return f"Blocks move from a GPU to the host's memory beyond {what}.{pool}"
+    if choices.rmm_pool_size is not None:
+        pool = f" RMM takes a pool of {formats.size(choices.rmm_pool_size)} on each GPU at the start, as chosen."
+    return f"Blocks move from a GPU to the host's memory beyond {limit_text}.{pool}"
 
 
 def _without_cupy() -> tuple[str, ...]:

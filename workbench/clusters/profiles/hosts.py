@@ -67,14 +67,14 @@ class _Machine:
         self.host = host
         self._python = str(options.get("remote_python") or sys.executable)
         self._port, self._key = options.get("port"), options.get("key")
-        given = {
+        connection_options = {
             "username": options.get("user"),
             "port": self._port,
             "client_keys": self._key and [self._key],
             "known_hosts": options.get("known_hosts"),
         }
         # The rest comes from ~/.ssh/config, the agent and asyncssh.
-        self._options = {name: value for name, value in given.items() if value is not None}
+        self._options = {name: value for name, value in connection_options.items() if value is not None}
 
     async def connect(self) -> asyncssh.SSHClientConnection:
         """Log in. Raises BadInputError with the reason."""
@@ -99,15 +99,15 @@ class _Machine:
         process.stdin.write(json.dumps(arguments, default=str) + "\n")
         return process
 
-    def no_worker(self, said: str, status: int | None) -> str:
-        python, lines = self._python, said.strip().splitlines() or [f"it ended with {status} and said nothing"]
-        if status in (126, 127) and "Error" not in said:
+    def no_worker(self, output: str, status: int | None) -> str:
+        python, lines = self._python, output.strip().splitlines() or [f"it ended with {status} and said nothing"]
+        if status in (126, 127) and "Error" not in output:
             return (
                 f"{self.host} has no Python at {python} ({whole(lines[-1], 200)}). Give remote_python, the path of an "
                 "interpreter there that has dask and distributed."
             )
-        if "No module named" in said:
-            package = said.rpartition("No module named")[2].strip().strip("'").split("'")[0].split(".")[0]
+        if "No module named" in output:
+            package = output.rpartition("No module named")[2].strip().strip("'").split("'")[0].split(".")[0]
             return f"{python} on {self.host} has no {package}. Install it there: pip install {package}"
         return f"The worker on {self.host} did not start: {whole(lines[-1], 300)}"
 
@@ -147,22 +147,22 @@ async def ask(spec: ClusterSpec) -> list[About]:
     for each in answers:
         if isinstance(each, BaseException):
             raise each
-    found = [each for each in answers if isinstance(each, About)]
-    versions = [(f"on {machine.host}", about.versions[1]) for machine, about in zip(machines, found, strict=True)]
+    abouts = [each for each in answers if isinstance(each, About)]
+    versions = [(f"on {machine.host}", about.versions[1]) for machine, about in zip(machines, abouts, strict=True)]
     # Another NumPy is reported once the cluster is up.
-    if said := apart(versions, {"python": platform.python_version(), **remote.packages()}, loose=["numpy"]):
+    if diff := apart(versions, {"python": platform.python_version(), **remote.packages()}, loose=["numpy"]):
         raise BadInputError(
-            f"Tasks can't travel between these machines and this one: {said}. Install the same there, or give "
+            f"Tasks can't travel between these machines and this one: {diff}. Install the same there, or give "
             "remote_python, an interpreter there that has it."
         )
-    wanted = spec.options.get("gpus") or 0
-    for machine, about in zip(machines, found, strict=True):
-        if wanted > len(about.gpus):
+    n_gpus = spec.options.get("gpus") or 0
+    for machine, about in zip(machines, abouts, strict=True):
+        if n_gpus > len(about.gpus):
             raise BadInputError(
-                f"gpus is {wanted}, and {machine.host} has {len(about.gpus)} that NVML can see from {about.python}. "
+                f"gpus is {n_gpus}, and {machine.host} has {len(about.gpus)} that NVML can see from {about.python}. "
                 "Give fewer, or install dask-cuda there."
             )
-    return found
+    return abouts
 
 
 async def _ask(machine: _Machine) -> About:
@@ -282,8 +282,8 @@ class HostsEngine(Engine):
 
     remedy = "See that no firewall is between."
 
-    def __init__(self, per_host: int, spec: ClusterSpec, security: Security | None, *given: Any) -> None:
-        super().__init__(spec, security, *given)
+    def __init__(self, per_host: int, spec: ClusterSpec, security: Security | None, *args: Any) -> None:
+        super().__init__(spec, security, *args)
         self._per_host = per_host
         self._workers: dict[str, _Worker] = {}
         self._machines = [_Machine(host, spec.options) for host in spec.options["hosts"]]
@@ -326,9 +326,9 @@ class HostsEngine(Engine):
 
     async def _forget(self, name: str) -> None:
         """Move its tasks elsewhere at once: Dask itself would notice after half a minute."""
-        gone = [address for address, each in self.workers.items() if each["name"] == name]
+        addresses = [address for address, each in self.workers.items() if each["name"] == name]
         async with self.rpc() as scheduler:
-            for address in gone:
+            for address in addresses:
                 await scheduler.unregister(address=address, stimulus_id=f"workbench-away-{time.time()}")
 
     def check_start(self) -> None:
@@ -343,7 +343,7 @@ class HostsEngine(Engine):
         """Return the spec with the sizes of its workers and, from all machines that have answered, their GPUs."""
         abouts = {each.machine.host: each.about for each in self._workers.values() if each.about}
         cards = [card for about in abouts.values() for card in about.gpus[: spec.options.get("gpus") or 0]]
-        found = {"n_workers": self.spec.n_workers} | (
+        updates = {"n_workers": self.spec.n_workers} | (
             {}
             if not cards
             else {
@@ -353,7 +353,7 @@ class HostsEngine(Engine):
                 "cupy": find_spec("cupy") is not None and all(about.cupy for about in abouts.values()),
             }
         )
-        return measured(spec, tuple(self.workers.values()), memory).model_copy(update=found)
+        return measured(spec, tuple(self.workers.values()), memory).model_copy(update=updates)
 
     async def close(self) -> None:
         """End the workers and the scheduler."""
@@ -375,8 +375,8 @@ class HostsEngine(Engine):
 
 def address_of(listen: str) -> str:
     """Return an address to listen at. Raises BadInputError if this machine has no such address."""
-    named = [each.address for each in psutil.net_if_addrs().get(listen, ()) if each.family == socket.AF_INET]
-    address = named[0] if named else listen
+    addresses = [each.address for each in psutil.net_if_addrs().get(listen, ()) if each.family == socket.AF_INET]
+    address = addresses[0] if addresses else listen
     try:
         socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
     except OSError as err:

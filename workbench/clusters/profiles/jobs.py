@@ -78,8 +78,8 @@ class Commands(ABC):
 class JobsEngine(Engine):
     """Jobs with workers, and one with the scheduler if the spec says so."""
 
-    def __init__(self, queue: Commands, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, queue: Commands, *args: Any) -> None:
+        super().__init__(*args)
         self.called = f"dask-{self.folder.name}-{secrets.token_hex(3)}"
         self.group = per_job(self.spec)
         self._queue = queue
@@ -113,8 +113,8 @@ class JobsEngine(Engine):
             with contextlib.suppress(OSError, ValueError, LookupError):  # not written yet, or not all of it
                 address = str(json.loads((self.folder / FILE).read_bytes())["address"])
                 return Place(address, *(key_files(self.folder) if self.spec.encrypt else ()))
-            if gone := await self.gone():
-                raise FailedError(f"{gone} The logs are in {self.folder}.")
+            if reason := await self.gone():
+                raise FailedError(f"{reason} The logs are in {self.folder}.")
             self._refuse_endless([self._jobs[_SCHEDULER]])
             await asyncio.sleep(_POLL)
 
@@ -202,13 +202,13 @@ class JobsEngine(Engine):
         """Query the queue for the jobs. If it doesn't answer, nothing changes."""
         # Jobs submitted meanwhile may not be listed yet.
         before = dict(self._jobs)
-        found = await _listed(self._queue, self.called)
-        if found is None:
+        listed = await _listed(self._queue, self.called)
+        if listed is None:
             return
         for name, job in before.items():
             # Queues forget ended jobs, after some minutes or at once; how they ended is then unknown.
-            if name in self._jobs and job.id and (job.state != "ended" or job.id in found):
-                now = found.get(job.id) or Job(id=job.id, state="ended", reason=_LEFT)
+            if name in self._jobs and job.id and (job.state != "ended" or job.id in listed):
+                now = listed.get(job.id) or Job(id=job.id, state="ended", reason=_LEFT)
                 self._jobs[name] = now.model_copy(update={"workers": job.workers})
         self._arrived_once |= {self.unit_of(each) for each in self.workers.values()}
         if self._jobs != before:
@@ -235,8 +235,8 @@ async def cancel(queue: Commands, job_name: str) -> None:
     deadline = loop.time() + _CANCELLING
     while loop.time() < deadline:
         await _output(queue.cancelling(job_name))
-        found = await _listed(queue, job_name)
-        if found is not None and all(job.state == "ended" for job in found.values()):
+        listed = await _listed(queue, job_name)
+        if listed is not None and all(job.state == "ended" for job in listed.values()):
             return
         await asyncio.sleep(_POLL)
     command = shlex.join(queue.cancelling(job_name))
@@ -280,9 +280,9 @@ def _complaint(folder: Path, job: str) -> str:
         if re.search(rf"(?<!\d){job}(?!\d)", log.name) and log.is_file():
             lines += config.read_tail(log).splitlines()
     words = ("rror", "No such", "not found", "denied")
-    named = [line for line in lines if any(word in line for word in words) and not line.startswith("slurmstepd")]
+    errors = [line for line in lines if any(word in line for word in words) and not line.startswith("slurmstepd")]
     # Bash first names the copy of the script that it runs.
-    return re.sub(r"^\S*slurm_script: line \d+: ", "", whole(named[-1]).rstrip(".")) if named else ""
+    return re.sub(r"^\S*slurm_script: line \d+: ", "", whole(errors[-1]).rstrip(".")) if errors else ""
 
 
 def said(text: str) -> str:

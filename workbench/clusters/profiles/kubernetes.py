@@ -128,11 +128,11 @@ class Kubernetes(Profile):
 
     def unavailable(self, around: Around) -> str | None:
         """Return why it is unavailable here: its package is missing, or no Kubernetes is configured."""
-        given = os.environ.get("KUBECONFIG") or "~/.kube/config"
-        paths = [Path(path).expanduser() for path in given.split(os.pathsep)]
+        file = os.environ.get("KUBECONFIG") or "~/.kube/config"
+        paths = [Path(path).expanduser() for path in file.split(os.pathsep)]
         missing = super().unavailable(around)
         if missing is None and not any(path.exists() for path in (*paths, _IN_A_POD)):
-            return f"There is no kubeconfig ({given}): ask the administrator of the cluster for one, or set KUBECONFIG."
+            return f"There is no kubeconfig ({file}): ask the administrator of the cluster for one, or set KUBECONFIG."
         return missing
 
     def _complaint(self, error: Any, given: Mapping[str, Any], model: type[BaseModel]) -> str:
@@ -148,25 +148,25 @@ class Kubernetes(Profile):
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         given = {name: value for name, value in given.items() if value not in ("", None)}
         configured = dask.config.get("kubernetes.image", None)
-        chosen = self.checked({**({"image": configured} if configured else {}), **given}, KubernetesChoices)
-        n_workers, threads = chosen.n_workers or 2, chosen.threads_per_worker
-        memory = None if chosen.memory is None else memory_each(chosen.memory, n_workers)
-        options = chosen.model_dump(include={*self.options}, exclude_none=True)
-        options["env"] = {name: value.strip() for name, value in chosen.env.items()}
-        check_variables(options["env"], "env", f"pods of {chosen.image}")
+        choices = self.checked({**({"image": configured} if configured else {}), **given}, KubernetesChoices)
+        n_workers, threads = choices.n_workers or 2, choices.threads_per_worker
+        memory = None if choices.memory is None else memory_each(choices.memory, n_workers)
+        options = choices.model_dump(include={*self.options}, exclude_none=True)
+        options["env"] = {name: value.strip() for name, value in choices.env.items()}
+        check_variables(options["env"], "env", f"pods of {choices.image}")
         return ClusterSpec(
             profile=self.name,
             n_workers=n_workers,
             threads_per_worker=threads,
             memory_limit=memory,
             protocol="tcp",
-            idle_timeout=idle_timeout(chosen.idle_timeout),
+            idle_timeout=idle_timeout(choices.idle_timeout),
             elsewhere=True,
             options=options,
             why=(
-                f"{formats.count(n_workers, 'pod')} of {chosen.image}, which Kubernetes starts where there is "
+                f"{formats.count(n_workers, 'pod')} of {choices.image}, which Kubernetes starts where there is "
                 "room; they take nothing of this machine.",
-                f"Each worker may use {_limits(threads, memory, chosen.gpus)}.",
+                f"Each worker may use {_limits(threads, memory, choices.gpus)}.",
                 "Not encrypted between pods: anyone who can reach their ports in Kubernetes may use it.",
                 "This profile was tested with Dask's operator and a stand-in for Kubernetes, never on a real cluster.",
             ),
@@ -181,16 +181,16 @@ class Kubernetes(Profile):
 
     def code(self, spec: ClusterSpec) -> str:
         arguments = {"name": "my-dask", "n_workers": spec.n_workers, **_arguments(spec)}
-        given = "".join(f"    {name}={value!r},\n" for name, value in arguments.items())
+        arguments_code = "".join(f"    {name}={value!r},\n" for name, value in arguments.items())
         # If a variable is named instead of a value, the code reads the variable.
-        given = re.sub(r"""'value': '\$(\w+)'""", r"""'value': os.environ["\1"]""", given)
-        imports = "import os\n\n" if "os.environ" in given else ""
+        arguments_code = re.sub(r"""'value': '\$(\w+)'""", r"""'value': os.environ["\1"]""", arguments_code)
+        imports = "import os\n\n" if "os.environ" in arguments_code else ""
         namespace = spec.options.get("namespace")
         where = f", namespace={namespace!r}" if namespace else ""
         return (
             f"{imports}from dask.distributed import Client\n"
             "from dask_kubernetes.operator import KubeCluster, make_cluster_spec\n\n"
-            f"spec = make_cluster_spec(\n{given})\n"
+            f"spec = make_cluster_spec(\n{arguments_code})\n"
             "# It says dask-scheduler, which newer Dasks no longer have.\n"
             f'spec["spec"]["scheduler"]["spec"]["containers"][0]["args"][:1] = {_SCHEDULER!r}\n'
             f"cluster = KubeCluster(custom_cluster_spec=spec{where})\nclient = Client(cluster)\nprint(client)\n"
@@ -204,10 +204,10 @@ class Kubernetes(Profile):
     async def end(self, spec: ClusterSpec, called: str) -> None:
         namespace = spec.options.get("namespace")
         try:
-            found = await _found(called, namespace)
-            if found is not None:
+            resource = await _found(called, namespace)
+            if resource is not None:
                 async with asyncio.timeout(_CHECKING):
-                    await found.delete()
+                    await resource.delete()
         except _faults() as err:
             raise FailedError(_goes_on(err, called, namespace or "default")) from err
 
@@ -267,7 +267,7 @@ def _arguments(spec: ClusterSpec, environment: Mapping[str, str] = {}) -> dict[s
     }
     limits = {name: value for name, value in limits.items() if value}
     idle = None if spec.idle_timeout is None else round(spec.idle_timeout)
-    given = {
+    arguments = {
         "image": options["image"],
         "resources": {"requests": limits, "limits": limits} if limits else None,
         # Without any variable the operator fails, and makes no worker.
@@ -279,17 +279,17 @@ def _arguments(spec: ClusterSpec, environment: Mapping[str, str] = {}) -> dict[s
         # The operator ends idle clusters even if no process is left here to end them.
         "idle_timeout": idle,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _manifest(spec: ClusterSpec, name: str, environment: Mapping[str, str] = {}) -> dict[str, Any]:
     """Return the DaskCluster to create, with values of variables if the environment is given."""
     from dask_kubernetes.operator import make_cluster_spec
 
-    made: dict[str, Any] = make_cluster_spec(name, n_workers=spec.n_workers, **_arguments(spec, environment))
-    made["spec"]["scheduler"]["spec"]["containers"][0]["args"][:1] = _SCHEDULER
+    manifest: dict[str, Any] = make_cluster_spec(name, n_workers=spec.n_workers, **_arguments(spec, environment))
+    manifest["spec"]["scheduler"]["spec"]["containers"][0]["args"][:1] = _SCHEDULER
     # Without nulls, which YAML would show and the API drops.
-    return json.loads(json.dumps(made), object_hook=lambda each: {k: v for k, v in each.items() if v is not None})
+    return json.loads(json.dumps(manifest), object_hook=lambda each: {k: v for k, v in each.items() if v is not None})
 
 
 async def _check(namespace: str | None) -> None:
@@ -349,14 +349,14 @@ async def _started(cluster: KubeCluster) -> None:
 
 async def _hopeless(cluster: KubeCluster) -> str:
     """Return why one of its pods will never run; log the reasons of others that wait."""
-    said = set()
+    logged = set()
     while True:
         await asyncio.sleep(_LOOKING)
         async for name, why, sentence in _waiting(cluster):
             if why in _HOPELESS:
                 return sentence
-            if (name, why) not in said:
-                said.add((name, why))
+            if (name, why) not in logged:
+                logged.add((name, why))
                 # The log's last lines are shown if the start fails.
                 logger.info(sentence)
 
@@ -384,8 +384,8 @@ class KubernetesEngine(Engine):
 
     can = ("scale", "adapt", "stop")
 
-    def __init__(self, spec: ClusterSpec, security: Security | None, folder: Path, *given: Any) -> None:
-        super().__init__(spec, security, folder, *given)
+    def __init__(self, spec: ClusterSpec, security: Security | None, folder: Path, *args: Any) -> None:
+        super().__init__(spec, security, folder, *args)
         self.called = f"{folder.name.replace('_', '-')}-{uuid.uuid4().hex[:6]}"
         self._cluster: KubeCluster | None = None
         self._jobs: tuple[Job, ...] = ()
@@ -414,10 +414,10 @@ class KubernetesEngine(Engine):
         if self._cluster is not None and self.place.address and time.monotonic() - self._looked > _LOOKING:
             with contextlib.suppress(Exception):  # on any error of Kubernetes: nothing new is known then
                 async with asyncio.timeout(_LOOKING):
-                    found = [
+                    waiting = [
                         Job(id=name, state="pending", reason=why) async for name, why, _ in _waiting(self._cluster)
                     ]
-                    self._jobs = tuple(found)
+                    self._jobs = tuple(waiting)
             self._looked = time.monotonic()
         return self._jobs
 

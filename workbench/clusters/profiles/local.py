@@ -25,8 +25,8 @@ _CLOSE_PATIENCE = 1.5
 class LocalEngine(Engine):
     """A `SpecCluster`, which `start` starts with its scheduler alone."""
 
-    def __init__(self, start: Callable[[], Awaitable[SpecCluster]], *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, start: Callable[[], Awaitable[SpecCluster]], *args: Any) -> None:
+        super().__init__(*args)
         self._start = start
         self._cluster: SpecCluster | None = None
 

@@ -33,19 +33,19 @@ def look_up(name: str, given: Mapping[str, Any]) -> tuple[Profile, dict[str, Any
     """
     if name in points():
         return of_cluster(name), dict(given)
-    known = saved()
-    if name not in known:
+    all_saved = saved()
+    if name not in all_saved:
         # A file that can't be read is listed under its own name, and may contain the profile.
-        unread = {each: str(about.problem) for each, about in known.items() if each.endswith(".yaml")}
-        names = ", ".join(each for each in (*registered(), *known) if each not in unread)
-        said = (f"Unknown profile {quoted(name)}. Choose one of: {names or _NONE}.", *unread.values())
-        raise BadInputError(" ".join(said))
-    found = known[name]
-    if not found.is_trusted:
-        raise UntrustedError(f"Profile {name}: {found.problem} See what it defines and trust it: workbench trust")
-    if found.problem is not None:
-        raise MissingError(f"The {name} profile can't be had here. {found.problem}")
-    return of_cluster(found.profile), {**found.choices, **given}
+        unread = {each: str(about.problem) for each, about in all_saved.items() if each.endswith(".yaml")}
+        names = ", ".join(each for each in (*registered(), *all_saved) if each not in unread)
+        messages = (f"Unknown profile {quoted(name)}. Choose one of: {names or _NONE}.", *unread.values())
+        raise BadInputError(" ".join(messages))
+    entry = all_saved[name]
+    if not entry.is_trusted:
+        raise UntrustedError(f"Profile {name}: {entry.problem} See what it defines and trust it: workbench trust")
+    if entry.problem is not None:
+        raise MissingError(f"The {name} profile can't be had here. {entry.problem}")
+    return of_cluster(entry.profile), {**entry.choices, **given}
 
 
 _NONE = "none, since the entry points of dask-workbench are missing. Install it again"
@@ -77,21 +77,21 @@ def profiles(inventory: Inventory, *, version: Callable[[str], str | None] = ins
     return tuple(ours)
 
 
-def _offered(name: str, found: Profile, choices: Mapping[str, Any], where: str, around: Around) -> Offered:
-    title, summary, reason = found.title, found.line, None
+def _offered(name: str, profile: Profile, choices: Mapping[str, Any], where: str, around: Around) -> Offered:
+    title, summary, reason = profile.title, profile.line, None
     try:
-        reason, summary = found.unavailable(around), found.summary(around.inventory)
+        reason, summary = profile.unavailable(around), profile.summary(around.inventory)
         if where:
-            chosen = ", ".join(f"{each}={value}" for each, value in choices.items())
-            title, summary = name, f"{title}{f' with {chosen}' if chosen else ''}. From {where}."
-            model = found.choices(around.inventory)
+            choices_text = ", ".join(f"{each}={value}" for each, value in choices.items())
+            title, summary = name, f"{title}{f' with {choices_text}' if choices_text else ''}. From {where}."
+            model = profile.choices(around.inventory)
             # Choices that only a server knows are checked when it is asked.
-            known = {
-                each: value for each, value in choices.items() if each in model.model_fields or not found.takes(each)
+            relevant = {
+                each: value for each, value in choices.items() if each in model.model_fields or not profile.takes(each)
             }
-            wrong = found.complaint(known, model)
+            wrong = profile.complaint(relevant, model)
             reason = reason or (f"{wrong} It is kept so in {where}." if wrong else None)
     except FailedError as err:
         reason = str(err)
-    described = {"name": name, "title": title, "summary": summary, "group": found.group}
+    described = {"name": name, "title": title, "summary": summary, "group": profile.group}
     return Offered(**described, available=reason is None, reason=reason)

@@ -188,26 +188,26 @@ class Queue(Profile, Commands):
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec of jobs, with dask-jobqueue's settings as defaults."""
-        chosen = self.checked(given, QueueChoices)
-        each = chosen.workers_per_job or self._site("processes") or 1
-        n_workers = each * math.ceil((chosen.n_workers or each) / each)  # whole jobs
-        threads = chosen.threads_per_worker or max(1, (self._site("cores") or 1) // each)
+        choices = self.checked(given, QueueChoices)
+        each = choices.workers_per_job or self._site("processes") or 1
+        n_workers = each * math.ceil((choices.n_workers or each) / each)  # whole jobs
+        threads = choices.threads_per_worker or max(1, (self._site("cores") or 1) // each)
         site = self._site("memory")
         memory = parse_bytes(site) // each if site else threads * 2**31
-        if chosen.memory is not None:
-            memory = memory_each(chosen.memory, n_workers)
-        walltime = chosen.walltime or self.site_walltime() or 1800
+        if choices.memory is not None:
+            memory = memory_each(choices.memory, n_workers)
+        walltime = choices.walltime or self.site_walltime() or 1800
         options = {
-            "queue": chosen.queue or self._site("queue"),
+            "queue": choices.queue or self._site("queue"),
             "workers_per_job": each if each > 1 else None,
-            "account": chosen.account or self._site(self.account),
+            "account": choices.account or self._site(self.account),
             "walltime": walltime,
-            "scheduler": chosen.scheduler if chosen.scheduler == "job" else None,
-            "interface": chosen.interface or self._site("interface"),
-            "python": chosen.python or self._site("python"),
-            "directives": [*self._site_lines("job-extra-directives"), *chosen.directives],
-            "scheduler_directives": chosen.scheduler_directives,
-            "prologue": [*self._site_lines("job-script-prologue"), *chosen.prologue],
+            "scheduler": choices.scheduler if choices.scheduler == "job" else None,
+            "interface": choices.interface or self._site("interface"),
+            "python": choices.python or self._site("python"),
+            "directives": [*self._site_lines("job-extra-directives"), *choices.directives],
+            "scheduler_directives": choices.scheduler_directives,
+            "prologue": [*self._site_lines("job-script-prologue"), *choices.prologue],
             "local_directory": self._site("local-directory") or _quoted_setting("temporary-directory"),
         }
         spec = ClusterSpec(
@@ -215,12 +215,12 @@ class Queue(Profile, Commands):
             n_workers=n_workers,
             threads_per_worker=threads,
             memory_limit=memory,
-            protocol=encrypted(chosen.encrypt),
-            idle_timeout=idle_timeout(chosen.idle_timeout),
+            protocol=encrypted(choices.encrypt),
+            idle_timeout=idle_timeout(choices.idle_timeout),
             elsewhere=True,
             options={name: value for name, value in options.items() if value},
         )
-        return spec.model_copy(update={"why": _why(spec, chosen.n_workers)})
+        return spec.model_copy(update={"why": _why(spec, choices.n_workers)})
 
     def consent(self, spec: ClusterSpec) -> str | None:
         """Return the warning that the user must accept if the scheduler can be reached without keys."""
@@ -234,9 +234,9 @@ class Queue(Profile, Commands):
 
     def check(self, spec: ClusterSpec) -> None:
         """Raise BadInputError if the interface doesn't exist, or the queue would refuse such a job."""
-        interface, there = spec.options.get("interface"), sorted(psutil.net_if_addrs())
-        if interface is not None and interface not in there and not apart(spec):
-            raise BadInputError(f"interface is {quoted(interface)}, and this machine has: {', '.join(there)}.")
+        interface, interfaces = spec.options.get("interface"), sorted(psutil.net_if_addrs())
+        if interface is not None and interface not in interfaces and not apart(spec):
+            raise BadInputError(f"interface is {quoted(interface)}, and this machine has: {', '.join(interfaces)}.")
 
     def preview(self, spec: ClusterSpec) -> str:
         """Return the job scripts: of the scheduler, if it is a job, and of one worker."""
@@ -268,8 +268,8 @@ class Queue(Profile, Commands):
         before = ['DASK_TEMPORARY_DIRECTORY="$WORKBENCH_SPILL"']
         if spec.encrypt:
             # Its options for keys can't be combined with an interface.
-            named = zip(("CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY"), key_files(folder), strict=True)
-            before += [f"DASK_DISTRIBUTED__COMM__TLS__{name}={shlex.quote(path)}" for name, path in named]
+            key_paths = zip(("CA_FILE", "SCHEDULER__CERT", "SCHEDULER__KEY"), key_files(folder), strict=True)
+            before += [f"DASK_DISTRIBUTED__COMM__TLS__{name}={shlex.quote(path)}" for name, path in key_paths]
             command.extend(("--protocol", "tls"))
         line = " ".join((*before, python, shlex.join(command)))
 
@@ -279,27 +279,27 @@ class Queue(Profile, Commands):
                 head = str(super().job_script()).rstrip("\n").rpartition("\n")[0]
                 return "\n".join((head, line, ""))
 
-        given = {**self.submission(spec, folder, spec.options.get("scheduler_directives")), **_OF_SCHEDULER}
-        return OfScheduler(name="scheduler", job_name=name, **given)
+        submission = {**self.submission(spec, folder, spec.options.get("scheduler_directives")), **_OF_SCHEDULER}
+        return OfScheduler(name="scheduler", job_name=name, **submission)
 
     def cluster_class(self) -> Any:
         """Return dask-jobqueue's class, imported here."""
         import distributed  # noqa: F401  First, since it takes the longest.
 
-        given = signal.signal
+        handler = signal.signal
         # On import it sets a handler for SIGINT, which ends a kernel at an interrupt and fails in a thread.
         signal.signal = lambda *_: None
         try:
             return getattr(import_module("dask_jobqueue"), self.kind)
         finally:
-            signal.signal = given
+            signal.signal = handler
 
     def job_class(self) -> Any:
         """Return dask-jobqueue's class of a job, with the paths of keys quoted: it would write them unquoted."""
 
         class Job(self.cluster_class().job_cls):  # type: ignore[misc]
-            def __init__(self, *given: Any, security: Any = None, **more: Any) -> None:
-                super().__init__(*given, security=security and _quoted(security), **more)
+            def __init__(self, *args: Any, security: Any = None, **kwargs: Any) -> None:
+                super().__init__(*args, security=security and _quoted(security), **kwargs)
 
         return Job
 
@@ -307,7 +307,7 @@ class Queue(Profile, Commands):
         """Return the arguments of dask-jobqueue's class."""
         options = spec.options
         python = _word(options.get("python", sys.executable))
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "queue": options.get("queue"),
             self.account: options.get("account"),
             "cores": spec.worker_threads * per_job(spec),
@@ -321,7 +321,7 @@ class Queue(Profile, Commands):
             "job_extra_directives": options.get("directives"),
             "job_script_prologue": options.get("prologue"),
         }
-        return {name: value for name, value in given.items() if value}
+        return {name: value for name, value in arguments.items() if value}
 
     def submission(self, spec: ClusterSpec, folder: Path, lines: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the arguments of our own jobs: with a log in the cluster's folder, and a folder to spill to.
@@ -351,7 +351,7 @@ class Queue(Profile, Commands):
         """Return a script that starts the same workers with dask-jobqueue alone."""
         lines = [f"    {name}={formats.literal(value)},\n" for name, value in self.arguments(spec).items()]
         if apart(spec):
-            return self._code_apart(spec)
+            return self._code_of_two(spec)
         imports = ""
         if spec.encrypt:
             imports = "from distributed.security import Security\n"
@@ -362,12 +362,12 @@ class Queue(Profile, Commands):
             f"cluster.scale(jobs={spec.n_workers // per_job(spec)})\nclient = Client(cluster)\nprint(client)\n"
         )
 
-    def _code_apart(self, spec: ClusterSpec) -> str:
+    def _code_of_two(self, spec: ClusterSpec) -> str:
         """Return a script that submits scheduler and workers separately, which dask-jobqueue itself doesn't."""
         folder = Path.home() / "dask-jobs"
         file = str(folder / FILE)
         scheduler, worker = self.scripts(spec, folder, f"--scheduler-file {shlex.quote(file)}")
-        imports, keys, given = "", "", ""
+        imports, keys, security_code = "", "", ""
         if spec.encrypt:
             ca, cert, key = key_files(folder)
             imports = "from distributed.security import Security\n"
@@ -378,7 +378,7 @@ class Queue(Profile, Commands):
                 "for field, path in files.items():\n"
                 "    with open(path, 'w') as file:\n        file.write(getattr(keys, field))\n\n"
             )
-            given = ", security=keys"
+            security_code = ", security=keys"
         n_jobs = spec.n_workers // per_job(spec)
         return (
             f"import os\nimport subprocess\n\nfrom dask.distributed import Client\n{imports}\n"
@@ -389,7 +389,7 @@ class Queue(Profile, Commands):
             f"for number, script in enumerate([SCHEDULER] + {n_jobs} * [WORKER]):\n"
             f'    script = script.replace("--name WORKER", f"--name worker-{{number}}")\n'
             f'    subprocess.run(["{self.submit}"], input=script, text=True, check=True)\n\n'
-            f"client = Client(scheduler_file={file!r}{given})\nprint(client)\n"
+            f"client = Client(scheduler_file={file!r}{security_code})\nprint(client)\n"
         )
 
     def engine(
@@ -422,15 +422,15 @@ def _word(python: str) -> str:
 
 def _quoted_setting(key: str) -> str | None:
     """Return the path in one of Dask's settings, quoted for a script."""
-    found = dask.config.get(key, None)
-    return found and shlex.quote(str(Path(found).expanduser()))
+    path = dask.config.get(key, None)
+    return path and shlex.quote(str(Path(path).expanduser()))
 
 
 def _quoted(security: Security) -> Security:
-    found = copy.copy(security)
+    quoted_security = copy.copy(security)
     for field in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
-        setattr(found, field, shlex.quote(getattr(security, field)))
-    return found
+        setattr(quoted_security, field, shlex.quote(getattr(security, field)))
+    return quoted_security
 
 
 def _lifetime(walltime: int) -> list[str]:
@@ -438,13 +438,13 @@ def _lifetime(walltime: int) -> list[str]:
     return ["--lifetime", f"{math.floor(walltime - before)}s", "--lifetime-stagger", f"{math.floor(before / 2)}s"]
 
 
-def _why(spec: ClusterSpec, asked_for: int | None) -> tuple[str, ...]:
+def _why(spec: ClusterSpec, requested: int | None) -> tuple[str, ...]:
     options, each = spec.options, per_job(spec)
     jobs = formats.count(spec.n_workers // each, "job")
     cores = formats.count(each * spec.worker_threads, "core")
     workers = "a worker each" if each == 1 else f"{each} workers each"
-    if asked_for not in (None, spec.n_workers):
-        workers += f" ({spec.n_workers} in place of {asked_for}: jobs come whole)"
+    if requested not in (None, spec.n_workers):
+        workers += f" ({spec.n_workers} in place of {requested}: jobs come whole)"
     walltime, before = options["walltime"], min(_LONGEST_BEFORE, _BEFORE * options["walltime"])
     where = "its node" if apart(spec) else "this machine"
     place = f"interface {options['interface']}" if "interface" in options else f"the outward address of {where}"

@@ -55,11 +55,11 @@ def main(
         os.environ["CUDA_VISIBLE_DEVICES"] = str(arguments["gpu"])
     folder = make_folder("workbench-worker-", dask.config.get("temporary-directory", None))
     asyncio.run(_work(arguments, about, str(folder)))
-    left = psutil.Process().children(recursive=True)
-    for each in left:
+    children = psutil.Process().children(recursive=True)
+    for each in children:
         with contextlib.suppress(psutil.Error):
             each.kill()
-    psutil.wait_procs(left, _CLOSING)
+    psutil.wait_procs(children, _CLOSING)
     remove_folders()
     report(ended=True)
     sys.stdout.flush()
@@ -81,8 +81,8 @@ async def _work(arguments: Mapping[str, Any], about: Callable[[], Mapping[str, A
     if not over.is_set():
         await start
         report(up=about())
-        gone = asyncio.ensure_future(worker.finished())
-        await asyncio.wait({gone, ended}, return_when=asyncio.FIRST_COMPLETED)
+        finished = asyncio.ensure_future(worker.finished())
+        await asyncio.wait({finished, ended}, return_when=asyncio.FIRST_COMPLETED)
     with contextlib.suppress(Exception):
         await asyncio.wait_for(worker.close(timeout=_CLOSING), _CLOSING + 1)
 

@@ -59,11 +59,11 @@ def keep(name: str, profile: str, choices: Mapping[str, Any]) -> None:
 def forget(name: str) -> None:
     """Remove a saved profile. Raises NotFoundError if there is none of this name."""
     with named_choices.changing():
-        there = named_choices.read("profiles")
-        if name not in there:
+        mine = named_choices.read("profiles")
+        if name not in mine:
             where = f" It stands in {FILE} or in Dask's configuration: take it out there." if name in saved() else ""
-            raise NotFoundError(f"You kept no profile {quoted(name)}.{where} You kept: {', '.join(there) or 'none'}.")
-        named_choices.write("profiles", {each: about for each, about in there.items() if each != name})
+            raise NotFoundError(f"You kept no profile {quoted(name)}.{where} You kept: {', '.join(mine) or 'none'}.")
+        named_choices.write("profiles", {each: about for each, about in mine.items() if each != name})
 
 
 def _merged(name: Any, definitions: Mapping[Any, tuple[Any, str]], above: tuple[Any, ...] = ()) -> Saved:
@@ -72,11 +72,11 @@ def _merged(name: Any, definitions: Mapping[Any, tuple[Any, str]], above: tuple[
     base: Any = about.get("profile") if isinstance(about, dict) else None
     if name in registered() or not is_name(name):
         return Saved(problem=f"A profile of your own can't be called so (in {where}). Choose another name.")
-    known = isinstance(base, str) and (base in registered() or base in definitions)
-    if not known or base in (name, *above):
-        what = "It names no profile" if base is None else f"There is no profile {quoted(base)}"
-        what = f"It is based on itself, by way of {base}" if known else what
-        return Saved(problem=f"{what} (in {where}). Give one of: {', '.join(registered())}.")
+    exists = isinstance(base, str) and (base in registered() or base in definitions)
+    if not exists or base in (name, *above):
+        problem = "It names no profile" if base is None else f"There is no profile {quoted(base)}"
+        problem = f"It is based on itself, by way of {base}" if exists else problem
+        return Saved(problem=f"{problem} (in {where}). Give one of: {', '.join(registered())}.")
     below = Saved(base) if base in registered() else _merged(base, definitions, (name, *above))
     choices = {str(each): value for each, value in about.items() if each != "profile"}
     return below._replace(choices={**below.choices, **choices}, where=where)

@@ -98,24 +98,24 @@ class Ssh(Profile):
 
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec with a worker for each machine, or for each of their GPUs."""
-        chosen = self.checked(given, SshChoices)
-        each = chosen.gpus or 1
-        n_workers = chosen.n_workers or each * len(chosen.hosts)
-        if chosen.gpus and n_workers > each * len(chosen.hosts):
+        choices = self.checked(given, SshChoices)
+        each = choices.gpus or 1
+        n_workers = choices.n_workers or each * len(choices.hosts)
+        if choices.gpus and n_workers > each * len(choices.hosts):
             raise BadInputError(
-                f"n_workers is {n_workers}, and {formats.count(len(chosen.hosts), 'machine')} with "
-                f"{formats.count(each, 'GPU')} each have a GPU for {each * len(chosen.hosts)} of them."
+                f"n_workers is {n_workers}, and {formats.count(len(choices.hosts), 'machine')} with "
+                f"{formats.count(each, 'GPU')} each have a GPU for {each * len(choices.hosts)} of them."
             )
         return ClusterSpec(
             profile=self.name,
             n_workers=n_workers,
-            threads_per_worker=chosen.threads_per_worker or (1 if chosen.gpus else None),
-            memory_limit=None if chosen.memory is None else memory_each(chosen.memory, n_workers),
-            protocol=encrypted(chosen.encrypt),
-            idle_timeout=idle_timeout(chosen.idle_timeout),
+            threads_per_worker=choices.threads_per_worker or (1 if choices.gpus else None),
+            memory_limit=None if choices.memory is None else memory_each(choices.memory, n_workers),
+            protocol=encrypted(choices.encrypt),
+            idle_timeout=idle_timeout(choices.idle_timeout),
             elsewhere=True,
-            options=chosen.model_dump(include={*self.options}, exclude_none=True),
-            why=tuple(_why(chosen, n_workers)),
+            options=choices.model_dump(include={*self.options}, exclude_none=True),
+            why=tuple(_why(choices, n_workers)),
         )
 
     def check(self, spec: ClusterSpec) -> None:
@@ -157,32 +157,32 @@ def _per_host(spec: ClusterSpec) -> int:
     return spec.options.get("gpus") or max(shared_out(spec.n_workers, spec.options["hosts"]).values())
 
 
-def _why(chosen: SshChoices, n_workers: int) -> list[str]:
-    workers, many = formats.count(n_workers, "worker"), len(chosen.hosts)
-    where = ", ".join(f"{n} on {host}" for host, n in shared_out(n_workers, chosen.hosts).items())
-    how = "as chosen" if chosen.n_workers else "one for each GPU" if chosen.gpus else "one for each machine"
-    more = "More or fewer later" if chosen.memory else "Fewer later, and more where a machine has memory left"
-    said = [f"{workers}, {how}: {where}. {more}: each goes where fewest are."]
+def _why(choices: SshChoices, n_workers: int) -> list[str]:
+    workers, many = formats.count(n_workers, "worker"), len(choices.hosts)
+    where = ", ".join(f"{n} on {host}" for host, n in shared_out(n_workers, choices.hosts).items())
+    how = "as chosen" if choices.n_workers else "one for each GPU" if choices.gpus else "one for each machine"
+    scaling = "More or fewer later" if choices.memory else "Fewer later, and more where a machine has memory left"
+    why = [f"{workers}, {how}: {where}. {scaling}: each goes where fewest are."]
     if many > n_workers:
-        said.append(f"Warning: {formats.count(many - n_workers, 'machine')} of {many} will have no worker.")
-    if chosen.threads_per_worker is None and not chosen.gpus:
-        said.append("Threads: the cores that may be used on a machine, shared out among its workers; it is asked.")
-    if chosen.memory is None:
-        said.append("Memory: what may be used on a machine, shared out by threads; it is asked.")
-    at = f"at {chosen.listen}, as chosen" if chosen.listen else "at the address by which the first machine is reached"
-    said.append(f"The scheduler runs here and listens {at}; the machines must be able to connect to it.")
-    if encrypted(chosen.encrypt) == "tls":
-        said.append("Keys are made for this cluster and go through SSH; no file or command line there holds them.")
+        why.append(f"Warning: {formats.count(many - n_workers, 'machine')} of {many} will have no worker.")
+    if choices.threads_per_worker is None and not choices.gpus:
+        why.append("Threads: the cores that may be used on a machine, shared out among its workers; it is asked.")
+    if choices.memory is None:
+        why.append("Memory: what may be used on a machine, shared out by threads; it is asked.")
+    at = f"at {choices.listen}, as chosen" if choices.listen else "at the address by which the first machine is reached"
+    why.append(f"The scheduler runs here and listens {at}; the machines must be able to connect to it.")
+    if encrypted(choices.encrypt) == "tls":
+        why.append("Keys are made for this cluster and go through SSH; no file or command line there holds them.")
     else:
-        said.append("Warning: not encrypted, so anyone who reaches the scheduler's port may run code on the machines.")
-    return said
+        why.append("Warning: not encrypted, so anyone who reaches the scheduler's port may run code on the machines.")
+    return why
 
 
 def _script(spec: ClusterSpec) -> str:
-    given = spec.options
-    hosts = [host for host, n in shared_out(spec.n_workers, given["hosts"]).items() for _ in range(n)]
+    options = spec.options
+    hosts = [host for host, n in shared_out(spec.n_workers, options["hosts"]).items() for _ in range(n)]
     connect = {"username": "user", "port": "port", "client_keys": "key", "known_hosts": "known_hosts"}
-    connecting = {name: given[ours] for name, ours in connect.items() if ours in given}
+    connecting = {name: options[ours] for name, ours in connect.items() if ours in options}
     worker: dict[str, Any] = {}
     if spec.threads_per_worker is not None:
         worker["nthreads"] = spec.threads_per_worker
@@ -193,11 +193,11 @@ def _script(spec: ClusterSpec) -> str:
         f"connect_options={formats.literal(connecting)},",
         f"worker_options={formats.literal(worker)},",
         "scheduler_options={'port': 0, 'dashboard_address': ':0'},",
-        f"remote_python={formats.literal(shlex.quote(given.get('remote_python', sys.executable)))},",
+        f"remote_python={formats.literal(shlex.quote(options.get('remote_python', sys.executable)))},",
     ]
     if spec.encrypt:
         lines.append("# SSHCluster makes no keys: this is not encrypted.")
-    if given.get("gpus"):
+    if options.get("gpus"):
         lines.append("worker_class='dask_cuda.CUDAWorker',")
     body = "\n".join(f"        {line}" for line in lines)
     return (
@@ -208,14 +208,14 @@ def _script(spec: ClusterSpec) -> str:
 
 
 def _by_hand(spec: ClusterSpec) -> str:
-    given = spec.options
-    nodes = shared_out(spec.n_workers, given["hosts"])
+    options = spec.options
+    nodes = shared_out(spec.n_workers, options["hosts"])
     first = next(iter(nodes))
     lines = ["The same by hand, a command on each machine, without encryption:", f"{first}: dask scheduler"]
     for host, n in nodes.items():
-        command = ["dask", "cuda", "worker"] if given.get("gpus") else ["dask", "worker"]
+        command = ["dask", "cuda", "worker"] if options.get("gpus") else ["dask", "worker"]
         command.append(f"tcp://{first}:8786")
-        if n > 1 and not given.get("gpus"):
+        if n > 1 and not options.get("gpus"):
             command += ["--nworkers", str(n)]
         if spec.threads_per_worker is not None:
             command += ["--nthreads", str(spec.threads_per_worker)]

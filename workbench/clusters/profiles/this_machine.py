@@ -77,23 +77,23 @@ class Here(Profile):
             check_environment(spec.python)
 
 
-def common(chosen: ClusterChoices, around: Around, n_workers: int) -> dict[str, Any]:
+def common(choices: ClusterChoices, around: Around, n_workers: int) -> dict[str, Any]:
     """Return the common fields of these specs, with the explanation of their memory in `why`."""
-    left = budget_after(around.inventory, around.promised, around.held)
-    limit, why = _memory(n_workers, chosen.memory, left)
+    budget = budget_after(around.inventory, around.promised, around.held)
+    limit, why = _memory(n_workers, choices.memory, budget)
     return {
         "n_workers": n_workers,
         "memory_limit": limit,
-        "python": None if chosen.python is None else _absolute(chosen.python),
-        "idle_timeout": idle_timeout(chosen.idle_timeout),
+        "python": None if choices.python is None else _absolute(choices.python),
+        "idle_timeout": idle_timeout(choices.idle_timeout),
         "why": (why, *_available(around.inventory, limit * n_workers)),
     }
 
 
-def encrypted(given: bool | None) -> str:
+def encrypted(choice: bool | None) -> str:
     """Return "tls" or "tcp", by the choice or else by the setting."""
-    wanted = config.switch("encrypt") if given is None else given
-    return "tls" if wanted else "tcp"
+    is_encrypted = config.switch("encrypt") if choice is None else choice
+    return "tls" if is_encrypted else "tcp"
 
 
 def check_package(spec: ClusterSpec, names: tuple[str, ...], extras: tuple[str, str]) -> None:
@@ -124,7 +124,7 @@ STARTED: dict[str, Any] = {
 
 def arguments(spec: ClusterSpec) -> dict[str, Any]:
     """Return the arguments of the cluster's Dask class: LocalCUDACluster with devices, else LocalCluster."""
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "n_workers": spec.n_workers,
         "threads_per_worker": spec.threads_per_worker,
         "memory_limit": spec.memory_limit,
@@ -140,7 +140,7 @@ def arguments(spec: ClusterSpec) -> dict[str, Any]:
         "rmm_allocator_external_lib_list": ["cupy"] if spec.cupy and spec.rmm_pool_size is not None else None,
         "pre_import": "cupy" if spec.cupy else None,
     }
-    return given | {name: value for name, value in on_devices.items() if spec.devices and value is not None}
+    return values | {name: value for name, value in on_devices.items() if spec.devices and value is not None}
 
 
 _BYTES = {"memory_limit": "bytes per worker", "device_memory_limit": "bytes per GPU", "rmm_pool_size": "bytes per GPU"}
@@ -153,25 +153,25 @@ def _line(name: str, value: Any) -> str:
     return f"{name}={formats.literal(value)},"
 
 
-def _memory(n_workers: int, chosen: int | None, left: Budget) -> tuple[int, str]:
+def _memory(n_workers: int, chosen: int | None, budget: Budget) -> tuple[int, str]:
     """Return the bytes per worker, and a message that explains them."""
-    if chosen is None and left.left < MINIMUM_PER_WORKER:
+    if chosen is None and budget.left < MINIMUM_PER_WORKER:
         raise ConflictError(
-            f"Too little memory is left for another cluster ({left.describe()}). Stop a cluster, or give the memory "
+            f"Too little memory is left for another cluster ({budget.describe()}). Stop a cluster, or give the memory "
             "yourself and force it."
         )
-    total = _by_default(n_workers, left.left) if chosen is None else chosen
+    total = _by_default(n_workers, budget.left) if chosen is None else chosen
     each = memory_each(total, n_workers, is_chosen=chosen is not None)
     both = f"{formats.size(total)} for all workers together, {formats.size(each)} for each"
     if n_workers == 1:
         both = f"{formats.size(total)} for the one worker"
     if chosen is None:
-        what = "all" if total == left.left else "two thirds of what"
-        more = "" if total == left.left else ", so that it can grow or another cluster start"
-        return each, f"{both}: {what} the budget leaves ({left.describe()}){more}."
-    verdict = f"the budget leaves {formats.size(left.left)}"
-    if not left.allows(total):
-        verdict = f"Warning: {verdict} ({left.describe()}), so this has to be forced"
+        share = "all" if total == budget.left else "two thirds of what"
+        purpose = "" if total == budget.left else ", so that it can grow or another cluster start"
+        return each, f"{both}: {share} the budget leaves ({budget.describe()}){purpose}."
+    verdict = f"the budget leaves {formats.size(budget.left)}"
+    if not budget.allows(total):
+        verdict = f"Warning: {verdict} ({budget.describe()}), so this has to be forced"
     return each, f"{both}, as chosen. {verdict[0].upper()}{verdict[1:]}."
 
 
@@ -183,20 +183,20 @@ def memory_each(memory: int, n_workers: int, *, is_chosen: bool = True) -> int:
     return each
 
 
-def _by_default(n_workers: int, left: int) -> int:
+def _by_default(n_workers: int, available: int) -> int:
     """Return the default bytes for all workers: a share of what is left, or all of it if that is little."""
-    share = int(_DEFAULT_SHARE * left)
-    return share if share >= n_workers * _COMFORTABLE else left
+    share = int(_DEFAULT_SHARE * available)
+    return share if share >= n_workers * _COMFORTABLE else available
 
 
 def _too_little(n_workers: int, chosen: int | None, total: int) -> str:
     least, each = formats.size(MINIMUM_PER_WORKER), formats.size(total // n_workers)
-    given = f"n_workers is {n_workers}" if chosen is None else f"memory is {formats.size(chosen)}"
+    problem = f"n_workers is {n_workers}" if chosen is None else f"memory is {formats.size(chosen)}"
     remedies = [] if chosen is None else [f"at least {formats.size(n_workers * MINIMUM_PER_WORKER)} of memory"]
     fewer = total // MINIMUM_PER_WORKER
     if 0 < fewer < n_workers:
         remedies.append(f"at most {formats.count(fewer, 'worker')}")
-    return f"{given}, which is {each} for each worker, and a worker needs {least}. Give {', or '.join(remedies)}."
+    return f"{problem}, which is {each} for each worker, and a worker needs {least}. Give {', or '.join(remedies)}."
 
 
 def _available(inventory: Inventory, memory: int) -> tuple[str, ...]:
@@ -206,11 +206,11 @@ def _available(inventory: Inventory, memory: int) -> tuple[str, ...]:
     return (f"Warning: only {formats.size(available)} is free at this moment; running programs hold the rest.",)
 
 
-def idle_timeout(given: float | str | None) -> float | None:
+def idle_timeout(choice: float | str | None) -> float | None:
     """Return the seconds, by the choice or else by the setting; None for never."""
-    if given is None:
+    if choice is None:
         return config.seconds("idle-timeout")
-    return None if isinstance(given, str) else given
+    return None if isinstance(choice, str) else choice
 
 
 def _absolute(python: str) -> str:

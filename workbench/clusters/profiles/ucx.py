@@ -105,21 +105,21 @@ class Ucx(Here):
     def plan(self, given: Mapping[str, Any], around: Around) -> ClusterSpec:
         """Return a spec on GPUs if there are any, else on cores."""
         inventory = around.inventory
-        chosen = self.checked(given, UcxGpuChoices if has_devices(inventory, around.version) else UcxChoices)
-        if chosen.encrypt:
+        choices = self.checked(given, UcxGpuChoices if has_devices(inventory, around.version) else UcxChoices)
+        if choices.encrypt:
             raise BadInputError(
                 "encrypt is True, and there is no TLS over UCX. Leave it out, or choose another profile than ucx."
             )
         # The environment may set what isn't chosen.
-        tls = chosen.ucx_tls or os.environ.get("UCX_TLS")
-        interface = chosen.interface or os.environ.get("UCX_NET_DEVICES")
-        if not isinstance(chosen, UcxGpuChoices):
+        tls = choices.ucx_tls or os.environ.get("UCX_TLS")
+        interface = choices.interface or os.environ.get("UCX_NET_DEVICES")
+        if not isinstance(choices, UcxGpuChoices):
             interface = interface or "lo"
         options = {name: value for name, value in (("ucx_tls", tls), ("interface", interface)) if value}
         fields: dict[str, Any] = {"profile": self.name, "protocol": "ucx", "options": options}
-        if isinstance(chosen, UcxGpuChoices):
-            return on_devices(chosen, around, (_summary(tls, interface), UCX_OPEN), **fields)
-        return on_cores(chosen, around, (_summary(tls, interface), UCX_MEASURED, UCX_OPEN), **fields)
+        if isinstance(choices, UcxGpuChoices):
+            return on_devices(choices, around, (_summary(tls, interface), UCX_OPEN), **fields)
+        return on_cores(choices, around, (_summary(tls, interface), UCX_MEASURED, UCX_OPEN), **fields)
 
     def check(self, spec: ClusterSpec) -> None:
         super().check(spec)
