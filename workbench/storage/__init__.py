@@ -48,5 +48,5 @@ def open(
     """
     from workbench.storage.opening import opened
 
-    asked = {"anon": anon, "endpoint_url": endpoint_url, "token_variable": token_variable}
-    return opened(str(path), asked, missing_chunks)
+    server_options = {"anon": anon, "endpoint_url": endpoint_url, "token_variable": token_variable}
+    return opened(str(path), server_options, missing_chunks)

@@ -48,10 +48,10 @@ def browse(path: str, options: Options | None = None) -> Folder:
         if place.kind() == "file":
             place = _above(place) or place
         fs, root = place.storage()
-        found = fs.ls(root, detail=True)
-    names = {_last(each["name"]) for each in found}
-    entries = (_entry(place, each) for each in found)
-    shown = sorted(
+        children = fs.ls(root, detail=True)
+    names = {_last(each["name"]) for each in children}
+    entries = (_entry(place, each) for each in children)
+    ordered = sorted(
         (each for each in entries if each.name and not each.name.startswith(".")),
         key=lambda each: (not each.is_folder, each.name.lower()),
     )
@@ -59,8 +59,8 @@ def browse(path: str, options: Options | None = None) -> Folder:
     return Folder(
         place.path,
         above.path if above else None,
-        tuple(shown[:MOST]),
-        max(0, len(shown) - MOST),
+        tuple(ordered[:MOST]),
+        max(0, len(ordered) - MOST),
         not names.isdisjoint(MARKS) or any(name.endswith(".parquet") for name in names),
     )
 

@@ -21,22 +21,22 @@ _LONGITUDES = {"lon", "longitude"}
 
 def time_of(coords: Any, dims: Sequence[str]) -> str | None:
     """Return the dimension of the times, by CF; None where there is none, or several."""
-    found = [dim for dim in dims if dim in coords.variables and is_time(coords[dim])]
-    found = found or [dim for dim in dims if dim.lower() in _TIMES]
-    return found[0] if len(found) == 1 else None
+    times = [dim for dim in dims if dim in coords.variables and is_time(coords[dim])]
+    times = times or [dim for dim in dims if dim.lower() in _TIMES]
+    return times[0] if len(times) == 1 else None
 
 
 def latitude_of(coords: Any, dims: Sequence[str]) -> Any | None:
     """Return the coordinate of latitudes along these dimensions, by CF, in degrees; None where there is none."""
-    found = [
+    latitudes = [
         each
         for name, each in coords.variables.items()
         if each.ndim and set(each.dims) <= set(dims) and each.dtype.kind in "iuf" and _is_latitude(str(name), each)
     ]
     # In degrees north of the equator: on a rotated grid, those along the dimensions are others.
-    nearest: Any = min(found, key=lambda each: each.ndim) if found else None
+    nearest: Any = min(latitudes, key=lambda each: each.ndim) if latitudes else None
     # As models on triangles have them: ICON, MPAS.
-    in_radians = found and str(nearest.attrs.get("units", "")).lower() in _RADIANS
+    in_radians = latitudes and str(nearest.attrs.get("units", "")).lower() in _RADIANS
     return np.rad2deg(nearest) if in_radians else nearest
 
 
@@ -49,8 +49,8 @@ def is_time(coord: Any) -> bool:
 
 def is_longitude(name: str, coord: Any) -> bool:
     """Return whether a coordinate of this name has longitudes in degrees."""
-    said = [str(coord.attrs.get(each, "")).lower() for each in ("units", "standard_name")]
-    return said[0] in _EAST or ((said[1] or name.lower()) in _LONGITUDES and said[0] not in _RADIANS)
+    attributes = [str(coord.attrs.get(each, "")).lower() for each in ("units", "standard_name")]
+    return attributes[0] in _EAST or ((attributes[1] or name.lower()) in _LONGITUDES and attributes[0] not in _RADIANS)
 
 
 def _is_latitude(name: str, coord: Any) -> bool:

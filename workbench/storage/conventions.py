@@ -73,12 +73,12 @@ class Stored:
         return plain | ({"scale": self.scale, "offset": self.offset} if self.is_packed else {}) or None
 
 
-def stored(what: str, dtype: np.dtype[Any], attributes: Mapping[str, Any], fill: Any = None) -> Stored:
+def stored(title: str, dtype: np.dtype[Any], attributes: Mapping[str, Any], fill: Any = None) -> Stored:
     """Interpret the attributes of an array as a recipe for its numbers.
 
     Parameters
     ----------
-    what
+    name
         Path and name of the array, for messages.
     fill
         Fill value from outside the attributes, if it stands for "missing": in Zarr format 2 as xarray
@@ -89,18 +89,18 @@ def stored(what: str, dtype: np.dtype[Any], attributes: Mapping[str, Any], fill:
     BadInputError
         The attributes leave the meaning of the numbers open, or they are dates.
     """
-    said = {name: _plain(attributes[name]) for name in attributes}
-    if isinstance(units := said.get("units"), str) and _DATES.search(units):
-        raise BadInputError(f"{what} holds dates ({units}). Expected numbers.")
-    known = _signed(what, dtype, said)
-    scale, offset = (_number(what, said, name, start) for name, start in (("scale_factor", 1.0), ("add_offset", 0.0)))
-    declared = [(name, value) for name in ("_FillValue", "missing_value") for value in _values(what, said, name, dtype)]
-    declared += [] if fill is None or "_FillValue" in said else [("the fill value", fill)]
-    missing = {code: name for name, value in declared if (code := _code(value, dtype, known)) is not None}
-    low, high, ranged = _range(what, said, known, scale, offset)
-    found = Stored(known, tuple(missing), low, high, scale, offset)
-    remarks = (_unpacked(found, said, dtype), _absent(missing, ranged), _left_aside(said))
-    return Stored(known, tuple(missing), low, high, scale, offset, tuple(filter(None, remarks)))
+    raw = {name: _plain(attributes[name]) for name in attributes}
+    if isinstance(units := raw.get("units"), str) and _DATES.search(units):
+        raise BadInputError(f"{title} holds dates ({units}). Expected numbers.")
+    kind = _signed(title, dtype, raw)
+    scale, offset = (_number(title, raw, name, start) for name, start in (("scale_factor", 1.0), ("add_offset", 0.0)))
+    declared = [(name, value) for name in ("_FillValue", "missing_value") for value in _values(title, raw, name, dtype)]
+    declared += [] if fill is None or "_FillValue" in raw else [("the fill value", fill)]
+    missing = {code: name for name, value in declared if (code := _code(value, dtype, kind)) is not None}
+    low, high, ranged = _range(title, raw, kind, scale, offset)
+    recipe = Stored(kind, tuple(missing), low, high, scale, offset)
+    remarks = (_unpacked(recipe, raw, dtype), _absent(missing, ranged), _left_aside(raw))
+    return Stored(kind, tuple(missing), low, high, scale, offset, tuple(filter(None, remarks)))
 
 
 def netcdf_default(dtype: np.dtype[Any]) -> Any:
@@ -116,30 +116,30 @@ def netcdf_fill(dtype: np.dtype[Any], fill: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """Return an attribute as Python values: HDF5 has arrays of one element where others have a number."""
-    found = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
-    if isinstance(found, list) and len(found) == 1:
-        found = found[0]
-    return found.decode(errors="replace") if isinstance(found, bytes) else found
+    plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+    if isinstance(plain, list) and len(plain) == 1:
+        plain = plain[0]
+    return plain.decode(errors="replace") if isinstance(plain, bytes) else plain
 
 
-def _number(what: str, said: Mapping[str, Any], name: str, start: float) -> float:
-    value = said.get(name, start)
+def _number(title: str, attrs: Mapping[str, Any], name: str, start: float) -> float:
+    value = attrs.get(name, start)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and np.isfinite(value) and (value or start == 0):
         return float(value)
     raise BadInputError(
-        f"{what} has the attribute {name} {value!r}, expected a number: its values have no clear meaning. Correct it."
+        f"{title} has the attribute {name} {value!r}, expected a number: its values have no clear meaning. Correct it."
     )
 
 
-def _values(what: str, said: Mapping[str, Any], name: str, dtype: np.dtype[Any]) -> list[int | float]:
-    value = said.get(name)
-    found = value if isinstance(value, list) else [] if value is None else [value]
+def _values(title: str, attrs: Mapping[str, Any], name: str, dtype: np.dtype[Any]) -> list[int | float]:
+    value = attrs.get(name)
+    values = value if isinstance(value, list) else [] if value is None else [value]
     if name == "_FillValue" and dtype.kind == "f" and isinstance(value, str):
-        found = [_of_xarray(value)]
-    if all(isinstance(each, (int, float)) for each in found):
-        return found
+        values = [_of_xarray(value)]
+    if all(isinstance(each, (int, float)) for each in values):
+        return values
     raise BadInputError(
-        f"{what} has the attribute {name} {value!r}, expected a number, so missing values are unknown. Correct it."
+        f"{title} has the attribute {name} {value!r}, expected a number, so missing values are unknown. Correct it."
     )
 
 
@@ -151,16 +151,16 @@ def _of_xarray(text: str) -> float | str:
         return float(text) if text in ("NaN", "Infinity", "-Infinity") else text
 
 
-def _signed(what: str, dtype: np.dtype[Any], said: Mapping[str, Any]) -> np.dtype[Any]:
+def _signed(title: str, dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> np.dtype[Any]:
     """Return the type that `_Unsigned` means, which older NetCDF and OPeNDAP use instead of unsigned types."""
-    word = str(said.get("_Unsigned", "")).lower()
+    word = str(attrs.get("_Unsigned", "")).lower()
     kind = {"true": "u", "false": "i"}.get(word)
     if kind is None and word:
-        raise BadInputError(f"{what} has the attribute _Unsigned {word!r}, expected true or false. Mend it.")
+        raise BadInputError(f"{title} has the attribute _Unsigned {word!r}, expected true or false. Mend it.")
     return np.dtype(dtype.str.replace("ui"[kind == "u"], kind)) if kind and dtype.kind in "iu" else dtype
 
 
-def _code(value: Any, dtype: np.dtype[Any], known: np.dtype[Any]) -> int | float | None:
+def _code(value: Any, dtype: np.dtype[Any], stored_as: np.dtype[Any]) -> int | float | None:
     """Return a value as the array holds it; None where it holds no such value, or NaN, which is missing anyway."""
     if dtype.kind == "b" or not np.isfinite(value):
         return None
@@ -172,63 +172,63 @@ def _code(value: Any, dtype: np.dtype[Any], known: np.dtype[Any]) -> int | float
     if code.dtype.kind not in "iu" or not -(2 ** (bits - 1)) <= int(code) < 2**bits:
         return None
     wrapped = int(code) % 2**bits
-    found = wrapped - 2**bits if known.kind == "i" and wrapped >= 2 ** (bits - 1) else wrapped
+    code_stored = wrapped - 2**bits if stored_as.kind == "i" and wrapped >= 2 ** (bits - 1) else wrapped
     # A negative value is in no unsigned array, unless _Unsigned says so of a signed one; and the other way round.
-    return found if found == int(code) or known.kind != dtype.kind else None
+    return code_stored if code_stored == int(code) or stored_as.kind != dtype.kind else None
 
 
 def _range(
-    what: str, said: Mapping[str, Any], known: np.dtype[Any], scale: float, offset: float
+    title: str, attrs: Mapping[str, Any], stored_as: np.dtype[Any], scale: float, offset: float
 ) -> tuple[float | None, float | None, str]:
     """Return the least and largest stored value that counts, and the text of the attributes."""
-    both = _values(what, said, "valid_range", known)
+    both = _values(title, attrs, "valid_range", stored_as)
     if both and len(both) != 2:
-        raise BadInputError(f"{what} has the attribute valid_range {both}, expected two numbers. Mend it.")
+        raise BadInputError(f"{title} has the attribute valid_range {both}, expected two numbers. Mend it.")
     lows, highs = (
-        both[:1] or _values(what, said, "valid_min", known),
-        both[1:] or _values(what, said, "valid_max", known),
+        both[:1] or _values(title, attrs, "valid_min", stored_as),
+        both[1:] or _values(title, attrs, "valid_max", stored_as),
     )
-    ends = [_end(values, known, scale, offset) for values in (lows, highs)]
+    ends = [_end(values, stored_as, scale, offset) for values in (lows, highs)]
     least, most = ends[::-1] if scale < 0 else ends
     words = [f"{word} {values[0]:.12g}" for word, values in (("below", lows), ("above", highs)) if values]
     # What rounding made of a limit, by itself, makes no stored whole number invalid.
-    if known.kind in "iu":
+    if stored_as.kind in "iu":
         least = None if least is None else math.ceil(least - 1e-6)
         most = None if most is None else math.floor(most + 1e-6)
     return least, most, " and ".join(words)
 
 
-def _end(values: list[int | float], known: np.dtype[Any], scale: float, offset: float) -> float | None:
+def _end(values: list[int | float], stored_as: np.dtype[Any], scale: float, offset: float) -> float | None:
     if not values or not np.isfinite(values[0]):
         return None
     # A float for packed whole numbers is a limit of what they stand for (NetCDF Users Guide).
-    if known.kind in "iu" and isinstance(values[0], float) and (scale, offset) != (1.0, 0.0):
+    if stored_as.kind in "iu" and isinstance(values[0], float) and (scale, offset) != (1.0, 0.0):
         return (values[0] - offset) / scale
-    wraps = known.kind == "u" and values[0] < 0
-    return values[0] + 2 ** (8 * known.itemsize) * wraps
+    wraps = stored_as.kind == "u" and values[0] < 0
+    return values[0] + 2 ** (8 * stored_as.itemsize) * wraps
 
 
-def _unpacked(found: Stored, said: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
-    how = [f"{name} {said[name]:.12g}" for name in ("scale_factor", "add_offset") if name in said]
-    how += [f"_Unsigned, as {found.dtype.name}"] if found.dtype != dtype else []
-    return f"Unpacked by {' and '.join(how)}." if how and (found.is_packed or found.dtype != dtype) else ""
+def _unpacked(recipe: Stored, attrs: Mapping[str, Any], dtype: np.dtype[Any]) -> str:
+    how = [f"{name} {attrs[name]:.12g}" for name in ("scale_factor", "add_offset") if name in attrs]
+    how += [f"_Unsigned, as {recipe.dtype.name}"] if recipe.dtype != dtype else []
+    return f"Unpacked by {' and '.join(how)}." if how and (recipe.is_packed or recipe.dtype != dtype) else ""
 
 
 def _absent(missing: Mapping[int | float, str], ranged: str) -> str:
-    named = [f"{value:.12g} ({name})" for value, name in missing.items()]
-    stand = f"{', '.join(named)} stand{'s' * (len(named) == 1)} for missing values" if named else ""
+    codes = [f"{value:.12g} ({name})" for value, name in missing.items()]
+    stand = f"{', '.join(codes)} stand{'s' * (len(codes) == 1)} for missing values" if codes else ""
     return (
         f"{'; '.join(filter(None, (stand, ranged and f'what is {ranged} counts as missing')))}."
-        if named or ranged
+        if codes or ranged
         else ""
     )
 
 
-def _left_aside(said: Mapping[str, Any]) -> str:
+def _left_aside(attrs: Mapping[str, Any]) -> str:
     """Report attributes with other names that look like packing, whose meaning is unclear."""
     numbers = [
         f"{name} {value:.12g}"
-        for name, value in said.items()
+        for name, value in attrs.items()
         if name not in ATTRIBUTES and re.sub("[^a-z]", "", name.lower()) in _OTHERS and isinstance(value, (int, float))
     ]
     return f"The attributes {', '.join(numbers)} are of no convention that is known here and were left aside." * bool(

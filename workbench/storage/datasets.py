@@ -57,10 +57,10 @@ class Picked:
     @property
     def numbers(self) -> Stored:
         """Recipe for the stored numbers."""
-        found = conventions.stored(self.title, self.dtype, self.attrs, self.fill)
+        recipe = conventions.stored(self.title, self.dtype, self.attrs, self.fill)
         if not self.source.packed_apart:
-            return found
-        return replace(found, remarks=("Each file is unpacked by its own attributes, which differ.", *found.remarks))
+            return recipe
+        return replace(recipe, remarks=("Each file is unpacked by its own attributes, which differ.", *recipe.remarks))
 
     def reader(self, dims: Sequence[str]) -> Callable[..., np.ndarray[Any, Any]]:
         """Return a function that reads a block as stored, given a slice for each of its dimensions in this order."""
@@ -73,8 +73,8 @@ class Picked:
 
     def names(self, dims: Sequence[str], folded: Sequence[int]) -> Callable[[Sequence[int]], str]:
         """Return a function that describes an index, whose first number counts along `folded`, by coordinates."""
-        known = [self.coords[dim].values if dim in self.coords.variables else None for dim in dims]
-        return partial(_in_words, tuple(dims), known, tuple(folded))
+        coords = [self.coords[dim].values if dim in self.coords.variables else None for dim in dims]
+        return partial(_in_words, tuple(dims), coords, tuple(folded))
 
     @property
     def variable(self) -> str:
@@ -137,9 +137,9 @@ def _of_files(source: Source, part: Any) -> Iterator[tuple[str, slice | int]]:
         for each in (part[part < 0] + source.ends[-1], part[part >= 0]):
             yield from _of_files(source, slice(each[0], each[-1] + 1, 1)) if len(each) else ()
         return
-    wanted = range(part, part + 1) if isinstance(part, int) else range(part.start, part.stop, part.step)
+    indices = range(part, part + 1) if isinstance(part, int) else range(part.start, part.stop, part.step)
     for file, start, end in zip(source.files, (0, *source.ends), source.ends, strict=False):
-        inside = wanted[bisect_left(wanted, start) : bisect_left(wanted, end)]
+        inside = indices[bisect_left(indices, start) : bisect_left(indices, end)]
         if inside:
             first = inside[0] - start
             yield file, first if isinstance(part, int) else slice(first, inside[-1] - start + 1, inside.step)
@@ -147,13 +147,13 @@ def _of_files(source: Source, part: Any) -> Iterator[tuple[str, slice | int]]:
 
 def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
     """Return coordinates along these dimensions, and those of one value; dates of unusual calendars as text."""
-    found: dict[str, Any] = {}
+    coordinates: dict[str, Any] = {}
     for name, each in coords.variables.items():
         values = plain(each.values)
         # One value that is missing, or a word, tells nothing of the dimensions.
         if set(each.dims) <= set(dims) and (each.ndim or (values.dtype.kind in "iufM" and values == values)):
-            found[str(name)] = each.dims, values, said(each.attrs)
-    return found
+            coordinates[str(name)] = each.dims, values, said(each.attrs)
+    return coordinates
 
 
 def plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -166,17 +166,17 @@ def plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def said(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return a coordinate's own attributes as Python text and numbers."""
-    known = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
+    plain = {str(name): value.item() if isinstance(value, np.generic) else value for name, value in attrs.items()}
     return {
         name: value
-        for name, value in known.items()
+        for name, value in plain.items()
         if isinstance(value, (str, int, float)) and name not in (*conventions.ATTRIBUTES, *_OF_OTHERS)
     }
 
 
-def _in_words(dims: Sequence[str], known: Sequence[Any], folded: Sequence[int], place: Sequence[int]) -> str:
+def _in_words(dims: Sequence[str], coords: Sequence[Any], folded: Sequence[int], place: Sequence[int]) -> str:
     whole = (*map(int, np.unravel_index(place[0], folded)), *place[1:])
-    values = (index if each is None else each[index] for each, index in zip(known, whole, strict=True))
+    values = (index if each is None else each[index] for each, index in zip(coords, whole, strict=True))
     return ", ".join(f"{dim} {shown(value)}" for dim, value in zip(dims, values, strict=True))
 
 
@@ -213,18 +213,18 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
         where = positions(place, array, asked(select))
         picked = _part(array, where)
         stored = array.encoding.get("shards") or array.encoding.get("preferred_chunks") or array.encoding.get("chunks")
-        held = raw.variables[array.name]
+        raw_array = raw.variables[array.name]
         return Picked(
             source,
             str(array.name),
             tuple(map(str, picked.dims)),
             tuple(picked.shape),
-            held.dtype.newbyteorder("="),
+            raw_array.dtype.newbyteorder("="),
             _chunks(array, stored, picked, where),
             where,
             picked.coords.to_dataset().load(),
-            dict(held.attrs),
-            None if "_FillValue" in held.attrs else _fill(source, str(array.name), held.dtype),
+            dict(raw_array.attrs),
+            None if "_FillValue" in raw_array.attrs else _fill(source, str(array.name), raw_array.dtype),
         )
 
 
@@ -241,10 +241,10 @@ def files_of(place: Place) -> list[str]:
         return sorted(str(each) for each in path.iterdir() if each.suffix.lower() in NETCDF and each.is_file())
     if place.is_url or path.exists() or not set(place.path) & set("*?["):
         return []
-    found = places.matches(place.path)
-    if not found:
+    paths = places.matches(place.path)
+    if not paths:
         raise BadInputError(f"No file matches {place}. Expected NetCDF files, a year in each for example.")
-    return found
+    return paths
 
 
 def _together(place: Place, files: Sequence[str], variable: str | None, select: str | None) -> Picked:
@@ -260,13 +260,13 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
     dim = _shared(place, each)
     if len(each) > 1:
         each.sort(key=lambda one: one.coords[dim].values.min())
-        _check_apart(each, dim)
-    kept = [
+        _check_order(each, dim)
+    shared = [
         name
-        for name, known in first.coords.variables.items()
-        if dim in known.dims or all(name in one.coords and known.equals(one.coords.variables[name]) for one in each)
+        for name, coord in first.coords.variables.items()
+        if dim in coord.dims or all(name in one.coords and coord.equals(one.coords.variables[name]) for one in each)
     ]
-    coords = [one.coords.drop_vars(set(one.coords.variables) - set(kept)) for one in each]
+    coords = [one.coords.drop_vars(set(one.coords.variables) - set(shared)) for one in each]
     joined = (
         xr.concat(coords, dim, coords="minimal", compat="override", join="override") if len(each) > 1 else coords[0]
     )
@@ -277,15 +277,15 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
     where = positions(place, array, asked(select))
     picked = _part(array, where)
     recipes = [one.numbers.recipe(one.dtype) for one in each]
-    apart = any(recipe != recipes[0] for recipe in recipes)
+    differ = any(recipe != recipes[0] for recipe in recipes)
     source = replace(first.source, path=place.path, files=[one.source.path for one in each], along=dim, ends=ends)
     plain = {name: value for name, value in first.attrs.items() if name not in conventions.ATTRIBUTES}
     return replace(
         first,
-        source=replace(source, packed_apart=apart),
-        dtype=np.dtype("float64") if apart else first.dtype,
-        attrs=plain if apart else first.attrs,
-        fill=None if apart else first.fill,
+        source=replace(source, packed_apart=differ),
+        dtype=np.dtype("float64") if differ else first.dtype,
+        attrs=plain if differ else first.attrs,
+        fill=None if differ else first.fill,
         dims=tuple(map(str, picked.dims)),
         shape=tuple(picked.shape),
         stored=_chunks(array, first.stored, picked, where),
@@ -322,22 +322,22 @@ def _shared(place: Place, each: Sequence[Picked]) -> str:
             return first.shape[first.dims.index(dim)] != other.shape[first.dims.index(dim)]
         return not first.coords.variables[dim].equals(other.coords.variables[dim])
 
-    found = [dim for dim in first.dims if any(differs(dim, other) for other in each[1:])]
+    differing = [dim for dim in first.dims if any(differs(dim, other) for other in each[1:])]
     if len(each) == 1:
         return first.dims[0]
-    if len(found) != 1:
-        how = f"differ along {formats.shortened(found)}" if found else "have the same coordinates"
+    if len(differing) != 1:
+        how = f"differ along {formats.shortened(differing)}" if differing else "have the same coordinates"
         raise BadInputError(
             f"The {len(each)} files of {place} {how}. Expected files that differ along one dimension, such as time."
         )
-    units = {str(one.coords[found[0]].attrs.get("units")) for one in each if found[0] in one.coords.variables}
-    if len(units) != 1 or not all(found[0] in one.coords.variables for one in each):
+    units = {str(one.coords[differing[0]].attrs.get("units")) for one in each if differing[0] in one.coords.variables}
+    if len(units) != 1 or not all(differing[0] in one.coords.variables for one in each):
         why = f"counts from different times: {formats.shortened(sorted(units))}" if len(units) > 1 else "has no values"
-        raise BadInputError(f"In the files of {place} {found[0]} {why}, so that their order is unknown.")
-    return found[0]
+        raise BadInputError(f"In the files of {place} {differing[0]} {why}, so that their order is unknown.")
+    return differing[0]
 
 
-def _check_apart(each: Sequence[Picked], dim: str) -> None:
+def _check_order(each: Sequence[Picked], dim: str) -> None:
     for before, after in pairwise(each):
         if not before.coords[dim].values.max() < after.coords[dim].values.min():
             raise BadInputError(
@@ -355,54 +355,54 @@ def _fill(source: Source, name: str, dtype: np.dtype[Any]) -> Any:
     import h5py
 
     with Place(source.path, source.options).open() as file, h5py.File(file, "r") as opened:
-        found = opened.get(hdf5_name(opened, f"{source.group or ''}/{name}".strip("/")))
-        return conventions.netcdf_fill(dtype, found.fillvalue) if isinstance(found, h5py.Dataset) else None
+        dataset = opened.get(hdf5_name(opened, f"{source.group or ''}/{name}".strip("/")))
+        return conventions.netcdf_fill(dtype, dataset.fillvalue) if isinstance(dataset, h5py.Dataset) else None
 
 
 def _named(place: Place, dataset: Any, name: str | None, elsewhere: Sequence[str] = ()) -> str:
     """Return the name of the variable meant; those in groups are offered only if there are no others."""
     names = variables(dataset) or elsewhere
-    there = formats.shortened(names)
+    choices = formats.shortened(names)
     if name is not None and name in dataset.variables:
-        found = dataset[name]
-        if found.dtype.kind not in "biuf" or not found.ndim:
+        named_variable = dataset[name]
+        if named_variable.dtype.kind not in "biuf" or not named_variable.ndim:
             raise BadParameterError(
                 f"The variable {name!r} of {place} holds no numbers along a dimension. "
-                f"{f'Choose one of: {there}.' if names else 'No other one does.'}",
+                f"{f'Choose one of: {choices}.' if names else 'No other one does.'}",
                 "variable",
             )
         return name
     if not names:
         raise BadParameterError(f"{place} holds no variable of numbers. Expected {FORMATS}.", "path")
     if name is not None:
-        raise BadParameterError(f"There is no variable {name!r} in {place}. Choose one of: {there}.", "variable")
+        raise BadParameterError(f"There is no variable {name!r} in {place}. Choose one of: {choices}.", "variable")
     if len(names) > 1:
-        raise BadParameterError(f"{place} holds {len(names)} variables. Name one of them: {there}.", "variable")
+        raise BadParameterError(f"{place} holds {len(names)} variables. Name one of them: {choices}.", "variable")
     return names[0]
 
 
-def _part(found: Any, places: Mapping[str, Sequence[int] | int]) -> Any:
+def _part(array: Any, places: Mapping[str, Sequence[int] | int]) -> Any:
     """Return the selected part of an array or of coordinates; longitudes across the file's ends keep rising."""
-    parts = {dim: where for dim, where in _parts(places).items() if dim in found.sizes}
-    part = (found if hasattr(found, "isel") else found.to_dataset()).isel(parts)
+    parts = {dim: where for dim, where in _parts(places).items() if dim in array.sizes}
+    part = (array if hasattr(array, "isel") else array.to_dataset()).isel(parts)
     for dim, where in parts.items():
         if isinstance(where, np.ndarray):
-            turn = 360 * ((where >= 0) - int(found[dim].values.max() > 180))
+            turn = 360 * ((where >= 0) - int(array[dim].values.max() > 180))
             part = part.assign_coords({dim: part[dim].copy(data=part[dim].values + turn)})
     return part
 
 
 def _parts(places: Mapping[str, Sequence[int] | int], where: Mapping[str, slice] | None = None) -> dict[str, Any]:
     """Return positions in the file of the selected part, or of a part of that."""
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for dim, each in places.items():
         if isinstance(each, int):
-            found[dim] = each
+            parts[dim] = each
         else:
             part = range(*each)[(where or {}).get(dim, slice(None))]
             whole = slice(part.start, part.stop, part.step)
-            found[dim] = whole if part.start >= 0 else np.asarray(part)
-    return found
+            parts[dim] = whole if part.start >= 0 else np.asarray(part)
+    return parts
 
 
 def _chunks(array: Any, stored: Any, picked: Any, where: Mapping[str, Any]) -> tuple[int, ...]:

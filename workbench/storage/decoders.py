@@ -23,8 +23,8 @@ def check_decoders(place: Place, format: str, name: str | None) -> None:
     """Raise MissingError if a package that decompresses an array isn't installed here."""
     for module in decoders(place, format, name):
         if find_spec(module) is None:
-            what = f"{place} ({name})" if name else place
-            raise MissingError(f"Reading {what} needs {module}, which decompresses it: {install_module(module)}.")
+            whose = f"{place} ({name})" if name else place
+            raise MissingError(f"Reading {whose} needs {module}, which decompresses it: {install_module(module)}.")
 
 
 def decoders(place: Place, format: str, name: str | None) -> tuple[str, ...]:
@@ -62,8 +62,8 @@ def _of_tiff(place: Place, name: str | None) -> tuple[str, ...]:
     from tifffile import TiffFile
 
     with place.open() as file, TiffFile(file) as pages:
-        known = all(_is_plain(page) for page in pages.series[int(name or 0)].pages[:1])
-    return () if known else ("imagecodecs",)
+        is_known = all(_is_plain(page) for page in pages.series[int(name or 0)].pages[:1])
+    return () if is_known else ("imagecodecs",)
 
 
 def _is_plain(page: Any) -> bool:

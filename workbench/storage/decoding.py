@@ -14,13 +14,13 @@ from workbench.storage.zarrs import images_of
 def with_coordinates(raw: Any, above: Any) -> Any:
     """Return a group's dataset with those coordinates from the groups above it where CF has readers look for them."""
     named = " ".join(str(each.attrs.get("coordinates", "")) for each in raw.variables.values()).split()
-    wanted = {*raw.sizes, *(name.rpartition("/")[2] for name in named)} - set(raw.variables)
-    found = {
+    names = {*raw.sizes, *(name.rpartition("/")[2] for name in named)} - set(raw.variables)
+    coords = {
         name: each
         for name, each in above.variables.items()
-        if name in wanted and all(raw.sizes.get(dim) == length for dim, length in each.sizes.items())
+        if name in names and all(raw.sizes.get(dim) == length for dim, length in each.sizes.items())
     }
-    return raw.assign_coords(found)
+    return raw.assign_coords(coords)
 
 
 def decoded(raw: Any) -> Any:
@@ -42,10 +42,10 @@ def decoded(raw: Any) -> Any:
         except (ValueError, OverflowError):
             dateless = {name: each for name, each in raw.variables.items() if not _is_decodable(raw, name)}
             plain = {name: (each.dims, each, each.attrs | {"units": ""}) for name, each in dateless.items()}
-            found = xr.decode_cf(raw.assign(plain), decode_timedelta=False)
+            result = xr.decode_cf(raw.assign(plain), decode_timedelta=False)
             for name, each in dateless.items():
-                found[name].attrs["units"] = each.attrs.get("units", "")
-            return found
+                result[name].attrs["units"] = each.attrs.get("units", "")
+            return result
 
 
 def _is_decodable(raw: Any, name: Any) -> bool:

@@ -37,16 +37,16 @@ def is_streamed(array: Any) -> bool:
     return bool(array.ndim and array.size and array.dtype.kind in "biufc")
 
 
-def write(kind: str, found: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
+def write(kind: str, variables: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
     """Write variables to a file of this kind. Raises OSError if the disk is full."""
-    small = {name: each for name, each in found.items() if is_lazy(each) and not is_streamed(each.data)}
+    small = {name: each for name, each in variables.items() if is_lazy(each) and not is_streamed(each.data)}
     loaded = {name: each.compute(scheduler="threads") for name, each in small.items()}
-    _FILES[kind]({**found, **loaded}, path, attrs, count)
+    _FILES[kind]({**variables, **loaded}, path, attrs, count)
 
 
-def check_room(folder: Path, found: Mapping[str, xr.Variable], copies: int = 1) -> None:
+def check_room(folder: Path, variables: Mapping[str, xr.Variable], copies: int = 1) -> None:
     """Raise OSError if the disk has no room for these variables: better now than after hours."""
-    size = copies * sum(each.data.nbytes for each in found.values() if is_streamed(each.data))
+    size = copies * sum(each.data.nbytes for each in variables.values() if is_streamed(each.data))
     if shutil.disk_usage(folder).free < size:
         raise OSError(errno.ENOSPC, f"{formats.size(size)} are needed, and {os.strerror(errno.ENOSPC)}", str(folder))
 
@@ -78,7 +78,7 @@ def table(answer: xr.Dataset, count: Count | None = None) -> Iterator[str]:
     number = 0
     for _, block in _blocks(data.rechunk((rows_at_once, *data.shape[1:])), count or _count_nothing):
         for row in block.reshape(-1, len(columns)).tolist():
-            before, after = ([str(values[number]) for values in given.values()] for given in (labels, columns_along))
+            before, after = ([str(values[number]) for values in part.values()] for part in (labels, columns_along))
             yield "\t".join((*before, *map(str, row), *after))
             number += 1
 
@@ -129,8 +129,8 @@ def _fill(x: da.Array, dtype: np.dtype[Any], file: IO[bytes], start: int, count:
     The file isn't mapped into memory: a full disk would end the process, and on a network go unnoticed.
     """
     strides = [math.prod(x.shape[axis + 1 :]) * dtype.itemsize for axis in range(x.ndim)]
-    for place, found in _blocks(_pieces(x), count):
-        block = found.astype(dtype, copy=False)
+    for place, values in _blocks(_pieces(x), count):
+        block = values.astype(dtype, copy=False)
         # Along this axis and those after it, the numbers of a block are next to each other in the file.
         whole = max((axis for axis, n in enumerate(x.shape) if block.shape[axis] != n), default=0)
         offsets = np.array(start + place[whole].start * strides[whole])
@@ -141,14 +141,14 @@ def _fill(x: da.Array, dtype: np.dtype[Any], file: IO[bytes], start: int, count:
             file.write(_bytes(run))
 
 
-def _npy(found: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
+def _npy(variables: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
     with path.open("wb") as file:
-        _write_npy(next(iter(found.values())), file, path.parent, count)
+        _write_npy(next(iter(variables.values())), file, path.parent, count)
 
 
-def _npz(found: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
+def _npz(variables: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, each in found.items():
+        for name, each in variables.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 _write_npy(each, member, path.parent, count)
 
@@ -172,29 +172,29 @@ def _write_npy(each: xr.Variable, file: IO[bytes], folder: Path, count: Count) -
             shutil.copyfileobj(scratch, file, _PIECE)
 
 
-def _nc(found: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
+def _nc(variables: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, Any], count: Count) -> None:
     import h5netcdf
     import h5py
 
-    in_memory = sum(each.data.nbytes for each in found.values() if not is_lazy(each))
+    in_memory = sum(each.data.nbytes for each in variables.values() if not is_lazy(each))
     # HDF5 may end its process on a full disk. So it writes metadata and small variables only, for which there is room.
     with tempfile.TemporaryFile(dir=path.parent) as probe:
         probe.write(bytes(2**20 + in_memory))
     early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     with _full_disk_of_hdf5(), h5netcdf.File(path, "w") as file:
-        for each in found.values():
+        for each in variables.values():
             for dim, length in zip(each.dims, each.data.shape, strict=True):
                 if dim not in file.dimensions:
                     file.dimensions[dim] = length
-        for name, each in found.items():
+        for name, each in variables.items():
             dtype = h5py.string_dtype() if each.data.dtype.kind == "T" else _netcdf_type(each.data.dtype)
             variable = file.create_variable(name, each.dims, dtype, **({"dcpl": early} if is_lazy(each) else {}))
             variable.attrs.update(each.attrs)
             if not is_lazy(each):
                 variable[...] = each.data.astype(object if each.data.dtype.kind == "T" else dtype)
         file.attrs.update(attrs)
-    lazy = {name: each.data for name, each in found.items() if is_lazy(each)}
+    lazy = {name: each.data for name, each in variables.items() if is_lazy(each)}
     with h5py.File(path) as file:
         places = {name: (file[name].dtype, file[name].id.get_offset()) for name in lazy}
     with path.open("r+b") as opened:

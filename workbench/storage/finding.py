@@ -60,15 +60,15 @@ def find_array(
             assert format.find is not None, "only a scientific field has formats that its own workloads alone read"
             images = images_of(*files_at(place)) if "zarr" in format.modules and format.dims == "some" else {}
             is_image = bool(images) if array is None else bool(images.get(array.strip("/")))
-            by_name, named = format.dims == "some" and not is_image, None
+            by_name, by_xarray = format.dims == "some" and not is_image, None
             if format.dims == "all":
-                named = find_dataset(place, array, select)
+                by_xarray = find_dataset(place, array, select)
             elif by_name and (select or not all(map(str.isdigit, names_in(rows)))):
-                named = find_named(place, array, select)
-            found = named or format.find(place, array)
-            if select and not named:
+                by_xarray = find_named(place, array, select)
+            found = by_xarray or format.find(place, array)
+            if select and not by_xarray:
                 found = _part(place, found, select)
-            elif by_name and not named and (rows is not None or (as_matrix and len(found.shape) > 2)):
+            elif by_name and not by_xarray and (rows is not None or (as_matrix and len(found.shape) > 2)):
                 with contextlib.suppress(WorkbenchError):
                     found = find_named(place, found.array, None) or found
             if as_matrix:
@@ -99,11 +99,11 @@ def existing_chunks(found: Found, missing_chunks: str) -> tuple[str, ...]:
     place, (format, name) = Place(found.path, found.options), stored_as(found)
     group = source.get("group")
     check_decoders(place, format, name)
-    said = outdated_remark(place, group) if format in ("zarr", "zarr-zip") else ()
+    remarks = outdated_remark(place, group) if format in ("zarr", "zarr-zip") else ()
     written = of_place(place, format, name, bounds_of(found.recipe))
-    known = {"missing": (found.unpack or {}).get("missing", ()), "accept": missing_chunks == "fill"}
-    note = remark(str(found), written, **known)
-    return (*said, note) if note else said
+    codes = {"missing": (found.unpack or {}).get("missing", ()), "accept": missing_chunks == "fill"}
+    note = remark(str(found), written, **codes)
+    return (*remarks, note) if note else remarks
 
 
 def stored_as(found: Found) -> tuple[str, str | None]:
@@ -125,7 +125,7 @@ def stored_at(place: Place, format: str, array: str | None, source: Mapping[str,
 def _decoded(found: Found) -> Found:
     """Return the array with its attributes applied: scale, offset, missing values."""
     try:
-        said = conventions.stored(str(found), found.dtype, found.attributes, found.fill)
+        recipe = conventions.stored(str(found), found.dtype, found.attributes, found.fill)
     except BadInputError as err:
         raise bad(f"{err} Or open it in a function of your own, with xarray and decode_cf=False.") from err
     if found.hidden:
@@ -135,7 +135,7 @@ def _decoded(found: Found) -> Found:
         )
     turned = "MATLAB_class" in found.attributes
     remarks = ("MATLAB wrote it: its rows are columns here, and its columns rows.",) if turned else ()
-    return replace(found, unpack=said.recipe(found.dtype), remarks=(*found.remarks, *said.remarks, *remarks))
+    return replace(found, unpack=recipe.recipe(found.dtype), remarks=(*found.remarks, *recipe.remarks, *remarks))
 
 
 def _part(place: Place, found: Found, select: str) -> Found:
@@ -149,12 +149,12 @@ def _part(place: Place, found: Found, select: str) -> Found:
     nothing.encoding["preferred_chunks"] = dict(zip(dims, found.chunks or (), strict=False))
     where = selecting.positions(place, nothing, selecting.asked(select))
     part = {dim: [each] if isinstance(each, int) else [*each[:2]] for dim, each in where.items()}
-    left = {axis: part[dim] for axis, dim in enumerate(dims) if len(part[dim]) > 1}
-    shape = tuple(stop - start for start, stop in left.values())
-    chunks = found.chunks and tuple(min(found.chunks[axis], stop - start) for axis, (start, stop) in left.items())
+    axes = {axis: part[dim] for axis, dim in enumerate(dims) if len(part[dim]) > 1}
+    shape = tuple(stop - start for start, stop in axes.values())
+    chunks = found.chunks and tuple(min(found.chunks[axis], stop - start) for axis, (start, stop) in axes.items())
     recipe = {"options": dict(place.options), "part": [*part.values()], "names": found.dims}
-    named = tuple(dims[axis] for axis in left) if found.dims else None
-    return replace(found, shape=shape, chunks=chunks, dims=named, recipe=recipe)
+    names = tuple(dims[axis] for axis in axes) if found.dims else None
+    return replace(found, shape=shape, chunks=chunks, dims=names, recipe=recipe)
 
 
 def names_in(names: str | None) -> list[str]:

@@ -24,17 +24,17 @@ _ALONE = "array"
 """Name for an array without a name in its file."""
 
 
-def opened(path: str, asked: Mapping[str, Any], missing_chunks: str) -> xr.Dataset:
+def opened(path: str, server_options: Mapping[str, Any], missing_chunks: str) -> xr.Dataset:
     """Open a file as `workbench.storage.open` does."""
     if missing_chunks not in ("refuse", "fill"):
         raise BadInputError(f"missing_chunks is {missing_chunks!r}. Expected 'refuse' or 'fill'.")
-    place = places.full(path, options_of("open", path, asked))
+    place = places.full(path, options_of("open", path, server_options))
     with places.sentences_about(place, FORMATS):
         format = format_of(place)
         if format.is_table:
             return _table(place, format)
-        held, _ = format.look(place)
-    numbers = [each for each in held if each.has_numbers]
+        arrays_held, _ = format.look(place)
+    numbers = [each for each in arrays_held if each.has_numbers]
     check_any(place, numbers)
     arrays = {}
     for each in [each for each in numbers if not _is_coordinate(each)] or numbers:
@@ -74,8 +74,8 @@ def _table(place: Place, format: Format) -> xr.Dataset:
 
 def _chunks(found: Found) -> tuple[tuple[int, ...], ...]:
     """Return blocks of several stored chunks each, of the size that Dask's configuration names."""
-    wanted = found.shape if found.whole else "auto"
+    size = found.shape if found.whole else "auto"
     chunks: tuple[tuple[int, ...], ...] = da.core.normalize_chunks(
-        wanted, found.shape, dtype=found.dtype, previous_chunks=found.chunks
+        size, found.shape, dtype=found.dtype, previous_chunks=found.chunks
     )
     return chunks

@@ -47,7 +47,7 @@ _TELLING = {"size", "mtime", "ETag", "etag", "LastModified", "last_modified", "L
 """fsspec's names for facts that change when a file is written."""
 _BUSY = (429, 500, 502, 503, 504)
 _PART = 206
-_KEPT = 2**26
+_CACHED = 2**26
 """Bytes up to which a file is read at once, and again where its connection breaks."""
 _PAUSES = (0.2, 0.5, 1, 2)
 """Seconds before a web server is asked again."""
@@ -116,8 +116,8 @@ class Place:
         if self.path.startswith(("gs://", "gcs://")):
             # What goes wrong is raised too, and each time that it tries again it writes the whole traceback.
             logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-        kept = {"use_listings_cache": False} if self.is_url and "::" not in self.path else {}
-        fs, root = fsspec.core.url_to_fs(self.path, **kept, **with_token(self.path, self.options, whole=whole))
+        caching = {"use_listings_cache": False} if self.is_url and "::" not in self.path else {}
+        fs, root = fsspec.core.url_to_fs(self.path, **caching, **with_token(self.path, self.options, whole=whole))
         return fs, root
 
     @contextmanager
@@ -151,26 +151,26 @@ class Place:
         """
         fs, root = self.storage()
         try:
-            found = {root: fs.info(root)}
-            if found[root]["type"] == "directory":
+            files_found = {root: fs.info(root)}
+            if files_found[root]["type"] == "directory":
                 if deep:
-                    found = fs.find(root, detail=True)
+                    files_found = fs.find(root, detail=True)
                 elif not self.is_url:
-                    found |= {name: fs.info(name) for name in sorted(fs.ls(root, detail=False))[:_ENTRIES]}
+                    files_found |= {name: fs.info(name) for name in sorted(fs.ls(root, detail=False))[:_ENTRIES]}
         except (OSError, NotImplementedError):
             return {}
         # A page that lists a folder changes without the files, and here a link or a mode changes when one was created.
         telling = _TELLING if self.is_url else _TELLING - {"created"}
-        files = [(name, info) for name, info in sorted(found.items()) if info.get("mimetype") != "text/html"]
+        files = [(name, info) for name, info in sorted(files_found.items()) if info.get("mimetype") != "text/html"]
         return {name: {key: info[key] for key in sorted(telling & set(info))} for name, info in files}
 
     def read(self, start: int | None = None, stop: int | None = None) -> bytes:
         """Return the bytes of a file, or a part of them."""
         fs, root = self.storage(whole=True)
-        found = bytes(fs.cat_file(root, start=start, end=stop))
-        if stop is not None and len(found) > stop - (start or 0):
-            return found[start:stop]  # a web server that knows no ranges sends the whole file
-        return found
+        content = bytes(fs.cat_file(root, start=start, end=stop))
+        if stop is not None and len(content) > stop - (start or 0):
+            return content[start:stop]  # a web server that knows no ranges sends the whole file
+        return content
 
     def names(self) -> list[str]:
         """Return the names in a folder; none where a server can't list."""
@@ -207,25 +207,25 @@ def full(path: Any, options: Options | None = None) -> Place:
     """
     if not isinstance(path, (str, os.PathLike)) or not str(path):
         raise BadInputError(f"A path or URL is needed, not {path!r}.")
-    found = str(path).removeprefix("file://")
-    if Place(found).is_url:
-        if (why := complaint("path", found)) is not None:
+    text = str(path).removeprefix("file://")
+    if Place(text).is_url:
+        if (why := complaint("path", text)) is not None:
             raise BadInputError(why)
-        return Place(found.rstrip("/"), dict(options or {}))
+        return Place(text.rstrip("/"), dict(options or {}))
     if options:
-        raise BadInputError(f"storage_options are for URLs, and {found} is a path on this machine: leave them out.")
+        raise BadInputError(f"storage_options are for URLs, and {text} is a path on this machine: leave them out.")
     # Path.absolute keeps '..', which a later `removesuffix` or a comparison would stumble over.
-    return Place(os.path.abspath(Path(found).expanduser()))  # noqa: PTH100
+    return Place(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100
 
 
 def matches(path: str) -> list[str]:
     """Return the path from the root if something is there, else its matches as a pattern, such as /series/*.nc."""
-    found = Path(path)
-    if found.exists():
+    absolute = Path(path)
+    if absolute.exists():
         return [path]
-    if not found.is_absolute() or not _PATTERN.search(path):
+    if not absolute.is_absolute() or not _PATTERN.search(path):
         return []
-    return sorted(map(str, Path(found.anchor).glob(str(found.relative_to(found.anchor)))))
+    return sorted(map(str, Path(absolute.anchor).glob(str(absolute.relative_to(absolute.anchor)))))
 
 
 def overlap(one: str, other: str) -> bool:
@@ -236,8 +236,8 @@ def overlap(one: str, other: str) -> bool:
 
 def server_of(path: str) -> str:
     """Return the server of a URL with its protocol: 'https://data.example.org' of 'https://data.example.org/x.nc'."""
-    protocol, separator, rest = path.partition("://")
-    return f"{protocol}{separator}{rest.partition('/')[0]}"
+    protocol, separator, address = path.partition("://")
+    return f"{protocol}{separator}{address.partition('/')[0]}"
 
 
 def check_protocols(path: str) -> None:
@@ -303,7 +303,7 @@ async def _patiently(request: Any, send: Any, *, whole: bool = False) -> Any:
     while True:
         try:
             response = await send(request)
-            if response.status == _PART or (whole and response.ok and 0 < (response.content_length or 0) <= _KEPT):
+            if response.status == _PART or (whole and response.ok and 0 < (response.content_length or 0) <= _CACHED):
                 await response.read()  # cached for the caller
             if not pauses or response.status not in _BUSY:
                 return response
@@ -380,8 +380,8 @@ def _unknown_codec(place: object, text: str) -> Exception:
 
 
 def _permit(place: Place | str) -> str:
-    scheme, there, _ = str(place).partition("://")
-    if not there:
+    scheme, address, _ = str(place).partition("://")
+    if not address:
         return "Change its mode, or copy it"
     if scheme in ("http", "https", "hf"):
         return f"Put a token into a variable of the environment, of workers too, and give its name as {TOKEN}"

@@ -59,19 +59,19 @@ def explained(
             part = of_hdf5(Place(path, options), array or "", where)
         elif format == "tiff":
             part = _of_tiff(Place(path, options), array, where)
-    what = f"{path} ({array})" if array else path
-    return UnreadableError(part or sentence(what, error, where))
+    whose = f"{path} ({array})" if array else path
+    return UnreadableError(part or sentence(whose, error, where))
 
 
-def sentence(what: object, error: BaseException, where: Sequence[slice] = ()) -> str:
+def sentence(whose: object, error: BaseException, where: Sequence[slice] = ()) -> str:
     """Return a message about a block of which no chunk is known."""
     spans = " × ".join(f"{part.start} to {part.stop - 1}" for part in where if part.start is not None)
     block = f", block {spans}," if spans else ""
-    return f"{what}{block} can't be decoded ({_reason(error)}). Copy or write it again."
+    return f"{whose}{block} can't be decoded ({_reason(error)}). Copy or write it again."
 
 
 def of_zarr(
-    array: Any, what: str, where: Sequence[slice], size: Callable[[str], int | None], unit: str = "Chunk"
+    array: Any, whose: str, where: Sequence[slice], size: Callable[[str], int | None], unit: str = "Chunk"
 ) -> str | None:
     """Return a message about the first chunk of a Zarr array, in a part of it, that can't be decoded."""
     sides = array.shards or array.chunks
@@ -80,14 +80,14 @@ def of_zarr(
             array[part]
         except Exception as err:  # noqa: BLE001  codecs raise what they like
             key = array.metadata.encode_chunk_key(at)
-            return _chunk("Shard" if array.shards else unit, key, what, err, size(key))
+            return _chunk("Shard" if array.shards else unit, key, whose, err, size(key))
     return None
 
 
 def in_array(array: Any, place: str, *where: slice) -> Callable[[Exception], str]:
     """Return a function for `naming_chunks` that explains an error in reading a part of an open Zarr array."""
     name = array.path.strip("/")
-    what = place if place.endswith(name) else f"{place}/{name}"
+    whose = place if place.endswith(name) else f"{place}/{name}"
 
     def size(key: str) -> int | None:
         with suppress(OSError, AttributeError):
@@ -95,7 +95,7 @@ def in_array(array: Any, place: str, *where: slice) -> Callable[[Exception], str
         return None
 
     def explain(error: Exception) -> str:
-        return of_zarr(array, what, where, size) or sentence(what, error, where)
+        return of_zarr(array, whose, where, size) or sentence(whose, error, where)
 
     return explain
 
@@ -116,8 +116,8 @@ def of_hdf5(place: Place, name: str, where: Sequence[slice]) -> str | None:
             except Exception as err:
                 with suppress(Exception):
                     start = tuple(map(int.__mul__, at, dataset.chunks))
-                    held = dataset.id.get_chunk_info_by_coord(start).size
-                    return _chunk("Chunk", ".".join(map(str, at)), f"{place} ({name})", err, held)
+                    n_bytes = dataset.id.get_chunk_info_by_coord(start).size
+                    return _chunk("Chunk", ".".join(map(str, at)), f"{place} ({name})", err, n_bytes)
                 raise
     return None
 
@@ -171,9 +171,9 @@ def _chunks(
         )
 
 
-def _chunk(unit: str, key: str, what: str, error: BaseException, size: int | None) -> str:
-    held = f"{size} bytes: " if size is not None else ""
-    return f"{unit} {key} of {what} can't be decompressed ({held}{_reason(error)}). Copy or write it again."
+def _chunk(unit: str, key: str, whose: str, error: BaseException, size: int | None) -> str:
+    length = f"{size} bytes: " if size is not None else ""
+    return f"{unit} {key} of {whose} can't be decompressed ({length}{_reason(error)}). Copy or write it again."
 
 
 def _reason(error: BaseException) -> str:

@@ -33,10 +33,10 @@ def read_stored(
 
 def part_of(read: Callable[..., Any], part: Sequence[Sequence[int]], *where: slice) -> np.ndarray[Any, Any]:
     """Read a block of the selected part of an array that `read` reads; single positions lose their dimension."""
-    left = iter(where)
-    wanted = ((at[0], slice(0, 1) if len(at) == 1 else next(left)) for at in part)
-    found = read(*(slice(start + each.start, start + each.stop) for start, each in wanted))
-    return found.reshape([each.stop - each.start for each in where])
+    selection = iter(where)
+    places = ((at[0], slice(0, 1) if len(at) == 1 else next(selection)) for at in part)
+    block = read(*(slice(start + each.start, start + each.stop) for start, each in places))
+    return block.reshape([each.stop - each.start for each in where])
 
 
 def unpacked(
@@ -96,23 +96,23 @@ def read_block(
     """
     about = block_info[None]
     where = [slice(*bounds) for bounds in about["array-location"]]
-    found = np.asarray(read(*where))
-    block = (found if unpack is None else unpacked(found, **unpack)).astype(dtype, copy=False)
+    stored = np.asarray(read(*where))
+    block = (stored if unpack is None else unpacked(stored, **unpack)).astype(dtype, copy=False)
     if missing is None:
         return block
     infinite = np.isinf(block)
     absent = infinite if infinite.any() or missing != "refuse" else np.isnan(block)
     if absent.any():
         choice = "" if infinite.any() else f", or choose missing={instead}"
-        what = "that are infinite, which is not missing" if infinite.any() else "that are missing"
+        kinds = "that are infinite, which is not missing" if infinite.any() else "that are missing"
         places = np.argwhere(absent)
         inside, at = _in_words(where, places[0], dims)
         others = (
             "" if block.shape == tuple(about["shape"]) else " Other blocks, which were not looked at, may have more."
         )
         raise ValueError(
-            f"{whose} has values {what}: {formats.count(len(places))} of the {formats.count(block.size)} in {inside}, "
-            f"the first at {at}: {found[tuple(places[0])]}.{others} Replace them{choice}."
+            f"{whose} has values {kinds}: {formats.count(len(places))} of the {formats.count(block.size)} in {inside}, "
+            f"the first at {at}: {stored[tuple(places[0])]}.{others} Replace them{choice}."
         )
     return block
 
@@ -129,9 +129,9 @@ def _in_words(where: Sequence[slice], place: Any, dims: Sequence[str] | None) ->
 
 def reader_of(found: Found) -> Callable[..., np.ndarray[Any, Any]]:
     """Return a function that reads a block of an array as stored, given a slice for each dimension."""
-    known = dict(found.options if found.recipe is None else found.recipe)
-    part = known.get("part")
-    read = partial(read_stored, found.format, found.path, found.array, known if part is None else known["options"])
+    options = dict(found.options if found.recipe is None else found.recipe)
+    part = options.get("part")
+    read = partial(read_stored, found.format, found.path, found.array, options if part is None else options["options"])
     if part is not None:
         read = partial(part_of, read, part)
     return read if found.axes is None else partial(folded, read, found.lengths, found.axes)

@@ -26,7 +26,7 @@ _LAST = (9999, 12, 31, 23, 59, 59)
 
 def asked(select: str | None) -> dict[str, str]:
     """Parse the selection for each dimension: "time=1990:2020, level=500"."""
-    found: dict[str, str] = {}
+    selection: dict[str, str] = {}
     for part in filter(None, map(str.strip, re.split(r"[,;]", select or ""))):
         name, sign, value = map(str.strip, part.partition("="))
         if not name or not sign or not value:
@@ -34,26 +34,26 @@ def asked(select: str | None) -> dict[str, str]:
                 f"select is {part!r}. Give dimensions with values or ranges, such as time=1990:2020, level=500.",
                 "select",
             )
-        found[name] = value
-    return found
+        selection[name] = value
+    return selection
 
 
-def positions(place: Place, array: Any, asked: Mapping[str, str]) -> dict[str, Sequence[int] | int]:
+def positions(place: Place, array: Any, selection: Mapping[str, str]) -> dict[str, Sequence[int] | int]:
     """Return the selection along each dimension: one position, or start, stop and step."""
     dims = [str(dim) for dim in array.dims]
     if 0 in array.shape:
         lengths = formats.by(array.shape)
         raise BadParameterError(f"{place} ({array.name}) is empty ({lengths}). Give a variable with values.", "path")
-    given = {dims[int(name)] if _is_number_of(name, dims) else name: value for name, value in asked.items()}
-    if len(given) < len(asked):
+    by_dim = {dims[int(name)] if _is_number_of(name, dims) else name: value for name, value in selection.items()}
+    if len(by_dim) < len(selection):
         raise BadParameterError(f"select names a dimension of {place} twice. Name each once.", "select")
-    for name in given:
+    for name in by_dim:
         if name not in dims:
             raise BadParameterError(
                 f"{place} ({array.name}) has no dimension {name!r} to select. It has: {formats.shortened(dims)}.",
                 "select",
             )
-    return {dim: _of_dimension(place, array, dim, given.get(dim)) for dim in dims}
+    return {dim: _of_dimension(place, array, dim, by_dim.get(dim)) for dim in dims}
 
 
 def _is_number_of(name: str, dims: Sequence[str]) -> bool:
@@ -68,43 +68,43 @@ def _first_part(array: Any, dim: str, share: float) -> tuple[int, int, int]:
     return 0, min(length, max(1, math.ceil(length * share / chunk)) * chunk), 1
 
 
-def _of_dimension(place: Place, array: Any, dim: str, asked: str | None) -> Sequence[int] | int:
+def _of_dimension(place: Place, array: Any, dim: str, text: str | None) -> Sequence[int] | int:
     """Return one position, or start, stop and step of several; longitudes across the file's ends start below 0."""
     length = array.sizes[dim]
-    if asked is None:
+    if text is None:
         return (0, length, 1)
-    if (part := _SHARE.fullmatch(asked)) is not None:
+    if (part := _SHARE.fullmatch(text)) is not None:
         return _first_part(array, dim, float(part[1]) / 100)
     coordinate = array.coords.get(dim)
     values = np.arange(length) if coordinate is None else coordinate.values
-    first, sign, last = _ends(asked)
+    first, sign, last = _ends(text)
     try:
-        chosen = _chosen(array, dim, values, first, last, bool(sign))
+        indices = _chosen(array, dim, values, first, last, bool(sign))
     except BadParameterError:
         raise
     except (KeyError, ValueError, TypeError, OverflowError, AttributeError):
-        chosen = np.arange(0)
-    if not len(chosen):
+        indices = np.arange(0)
+    if not len(indices):
         raise BadParameterError(
-            f"Nothing of {place} lies at {dim}={asked}. {dim} goes from {shown(values[0])} to "
+            f"Nothing of {place} lies at {dim}={text}. {dim} goes from {shown(values[0])} to "
             f"{shown(values[-1])} in {length} steps.",
             "select",
         )
-    if not sign and len(chosen) == 1:
-        return int(chosen[0])
-    step = int(chosen[1] - chosen[0]) if len(chosen) > 1 else 1
-    if (np.diff(chosen) != step).any() or step < 1:
+    if not sign and len(indices) == 1:
+        return int(indices[0])
+    step = int(indices[1] - indices[0]) if len(indices) > 1 else 1
+    if (np.diff(indices) != step).any() or step < 1:
         raise BadParameterError(
-            f"{dim}={asked} lies in several pieces of {place}, as {dim} is in no order. Sort it first.",
+            f"{dim}={text} lies in several pieces of {place}, as {dim} is in no order. Sort it first.",
             "select",
         )
-    return (int(chosen[0]), int(chosen[-1]) + 1, step)
+    return (int(indices[0]), int(indices[-1]) + 1, step)
 
 
-def _ends(asked: str) -> tuple[str, str, str]:
+def _ends(text: str) -> tuple[str, str, str]:
     """Split a range into its ends, which may be times of day with colons of their own."""
-    found = _RANGE.fullmatch(asked)
-    return (found[1].strip(), found[2] or "", (found[3] or "").strip()) if found else (asked, "", "")
+    match = _RANGE.fullmatch(text)
+    return (match[1].strip(), match[2] or "", (match[3] or "").strip()) if match else (text, "", "")
 
 
 def _chosen(
@@ -113,17 +113,17 @@ def _chosen(
     if values.dtype.kind in "biuf":
         low, high = float(first or -np.inf), float((last if ranged else first) or np.inf)
         if ranged and np.isfinite(high - low) and _goes_around(dim, array.coords.get(dim)):
-            found = _eastwards(values, low, high)
-            if found is not None:
-                return found
+            indices = _eastwards(values, low, high)
+            if indices is not None:
+                return indices
         return _near(values, *_in_order(dim, values, low, high, low > high), ranged)
     if is_time(array.coords[dim]):
         return _at_times(array.coords[dim], dim, first, last if ranged else first)
     import xarray as xr
 
     positions = xr.DataArray(np.arange(len(values)), coords={dim: array.coords[dim].variable}, dims=dim)
-    wanted = slice(first or None, last or None) if ranged else first
-    return np.atleast_1d(positions.sel({dim: wanted}).values)
+    labels = slice(first or None, last or None) if ranged else first
+    return np.atleast_1d(positions.sel({dim: labels}).values)
 
 
 def _in_order(dim: str, values: np.ndarray[Any, Any], first: Any, last: Any, falls: bool) -> tuple[Any, Any]:
@@ -155,27 +155,27 @@ def _eastwards(values: np.ndarray[Any, Any], first: float, last: float) -> np.nd
         return None
     off = (values.astype("float64") - first) % 360
     span = (last - first) % 360 if last - first < 360 else 360
-    found = (off <= span + room) | (off >= 360 - room)
-    others = np.flatnonzero(~found)
-    if found[0] and found[-1] and len(others):
+    inside = (off <= span + room) | (off >= 360 - room)
+    others = np.flatnonzero(~inside)
+    if inside[0] and inside[-1] and len(others):
         return np.arange(others[-1] + 1 - len(values), others[0])
-    return np.flatnonzero(found)
+    return np.flatnonzero(inside)
 
 
 def _near(values: np.ndarray[Any, Any], low: float, high: float, ranged: bool) -> np.ndarray[Any, Any]:
     """Return the positions of numbers from one to another, or the nearest to a single one."""
     numbers = values.astype("float64")
     off = np.maximum(low - numbers, numbers - high)
-    found = np.flatnonzero(off <= _room(values))
-    return found if ranged else found[np.argsort(off[found], kind="stable")][:1]
+    near = np.flatnonzero(off <= _room(values))
+    return near if ranged else near[np.argsort(off[near], kind="stable")][:1]
 
 
 def _room(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the tolerance around each value: a thousandth of the way to its neighbor, or its rounding."""
     numbers = values.astype("float64")
-    known, inverse = np.unique(numbers, return_inverse=True)
+    unique, inverse = np.unique(numbers, return_inverse=True)
     with np.errstate(invalid="ignore"):
-        gaps = np.diff(known, prepend=-np.inf, append=np.inf)
+        gaps = np.diff(unique, prepend=-np.inf, append=np.inf)
     gap = np.fmin(gaps[:-1], gaps[1:])[inverse]
     # One value alone has no neighbor: it is meant where five digits agree.
     room = np.where(np.isfinite(gap), 1e-3 * gap, 1e-5 * np.abs(numbers) + 1e-9)
@@ -184,29 +184,29 @@ def _room(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _at_times(times: Any, dim: str, first: str, last: str | None) -> np.ndarray[Any, Any]:
     """Return the positions of times from one to another, in any calendar and any order: "1990" is the whole year."""
-    found = np.ones(times.size, dtype=bool)
+    matching = np.ones(times.size, dtype=bool)
     bounds = [_time(dim, each) for each in (first, last) if each]
     if first and last:
         early, late = ((*each, *_FIRST[len(each) :]) for each in bounds)
         bounds = list(_in_order(dim, times.values, bounds[0], bounds[1], early > late))
     if first:
-        found &= _fields(times, len(bounds[0])) >= _whole(bounds[0])
+        matching &= _fields(times, len(bounds[0])) >= _whole(bounds[0])
     if last:
-        found &= _fields(times, len(bounds[-1])) <= _whole(bounds[-1])
-    return np.flatnonzero(found)
+        matching &= _fields(times, len(bounds[-1])) <= _whole(bounds[-1])
+    return np.flatnonzero(matching)
 
 
 def _time(dim: str, text: str) -> tuple[int, ...]:
     """Parse year, month, day, hour, minute and second, as far as given."""
-    found = _TIME.fullmatch(text)
-    given = [int(each) for each in found.groups() if each is not None] if found else []
-    if not given or any(not least <= each <= most for each, least, most in zip(given, _FIRST, _LAST, strict=False)):
+    match = _TIME.fullmatch(text)
+    numbers = [int(each) for each in match.groups() if each is not None] if match else []
+    if not numbers or any(not least <= each <= most for each, least, most in zip(numbers, _FIRST, _LAST, strict=False)):
         raise BadParameterError(
             f"{dim}={text} is no time. Give such as 1990, 1990-06, 1990-06-01 or 1990-06-01T12:00, or a range of two "
             "with a colon between them.",
             "select",
         )
-    return tuple(given)
+    return tuple(numbers)
 
 
 def _whole(parts: Sequence[int]) -> int:
@@ -216,8 +216,8 @@ def _whole(parts: Sequence[int]) -> int:
 
 def _fields(times: Any, count: int) -> Any:
     """Return the first of the fields of each time, as `_whole` has them; NaN where there is no time."""
-    there = [getattr(times.dt, name).values for name in ("year", "month", "day", "hour", "minute", "second")[:count]]
-    return sum(each.astype("float64") * 100**place for place, each in enumerate(reversed(there)))
+    parts = [getattr(times.dt, name).values for name in ("year", "month", "day", "hour", "minute", "second")[:count]]
+    return sum(each.astype("float64") * 100**place for place, each in enumerate(reversed(parts)))
 
 
 def shown(value: Any) -> str:

@@ -34,34 +34,34 @@ def options_of(workload: str, path: str, given: Mapping[str, Any], prefix: str =
         Such a URL can't be read with these options; parameter names begin with `prefix`.
     """
     protocol = path.split("://")[0] if "://" in path else None
-    asked = {name: given[prefix + name] for name in ASKED if given.get(prefix + name)}
+    options = {name: given[prefix + name] for name in ASKED if given.get(prefix + name)}
     for name, of in zip(ASKED, (_ANONYMOUS, _ENDPOINTS, places.TOKENS), strict=True):
-        if name in asked and protocol not in of:
-            urls, known = ", ".join(f"{each}://" for each in of), prefix + name
-            raise bad(f"{known} of {workload} is for {urls}, and {path} is none of them. Leave {known} out.", known)
-    if asked.pop("anon", False) and protocol:
-        asked |= _ANONYMOUS[protocol]
+        if name in options and protocol not in of:
+            urls, key = ", ".join(f"{each}://" for each in of), prefix + name
+            raise bad(f"{key} of {workload} is for {urls}, and {path} is none of them. Leave {key} out.", key)
+    if options.pop("anon", False) and protocol:
+        options |= _ANONYMOUS[protocol]
     else:
-        _check_keys(path, asked, prefix)
-    if places.TOKEN in asked:
-        asked[places.TOKEN_SERVER] = places.server_of(path)
+        _check_keys(path, options, prefix)
+    if places.TOKEN in options:
+        options[places.TOKEN_SERVER] = places.server_of(path)
         try:
-            places.with_token(path, asked)
+            places.with_token(path, options)
         except BadInputError as err:
             raise bad(f"{places.TOKEN} of {workload}: {err}", places.TOKEN) from err
         server = os.environ.get("HF_ENDPOINT", "https://huggingface.co") if protocol == "hf" else path
-        credentials.check(asked[places.TOKEN], credentials.origin(server), places.TOKEN)
-    return asked
+        credentials.check(options[places.TOKEN], credentials.origin(server), places.TOKEN)
+    return options
 
 
-def _check_keys(path: str, asked: Mapping[str, Any], prefix: str) -> None:
+def _check_keys(path: str, options: Mapping[str, Any], prefix: str) -> None:
     """Raise UnconfirmedError if the keys of this environment would go to a server that isn't configured."""
     protocol = path.partition("://")[0]
-    endpoint = asked.get("endpoint_url")
+    endpoint = options.get("endpoint_url")
     if endpoint is not None and credentials.origin(endpoint) not in map(credentials.origin, _configured()):
         credentials.check(f"Your keys for {protocol}", credentials.origin(endpoint), f"{prefix}endpoint_url")
     account = re.fullmatch(r"abfss?://[^@/]*@([^./]+).*", path)
-    if account and account[1] != os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") and places.TOKEN not in asked:
+    if account and account[1] != os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") and places.TOKEN not in options:
         credentials.check("Your keys for abfs", credentials.origin(path), "path")
     places.check_protocols(path)
 

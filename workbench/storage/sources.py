@@ -75,9 +75,9 @@ class Source:
                 with suppress(BadInputError):
                     above = source_of(Place(self.path, self.options), "/".join(parts[:count]) or None)
                     raw = with_coordinates(raw, stack.enter_context(above.opened()))
-            found = decoded(raw)
+            whole = decoded(raw)
             # xarray takes a variable with the name of a dimension for a coordinate, even if it has other dimensions.
-            yield found.reset_coords([name for name in found.coords if found[name].ndim > 1 and name in found.dims])
+            yield whole.reset_coords([name for name in whole.coords if whole[name].ndim > 1 and name in whole.dims])
 
     def in_groups(self) -> list[str]:
         """Return names of the variables in the groups below, "group/name"; none where they are unknown."""
@@ -85,8 +85,8 @@ class Source:
 
         with suppress(ValueError, OSError, LookupError, NotImplementedError), self._place() as (where, how):
             groups = xr.open_groups(where, **how)
-            found = ([group.strip("/"), name] for group, each in groups.items() for name in variables(decoded(each)))
-            return sorted(map("/".join, found))
+            names = ([group.strip("/"), name] for group, each in groups.items() for name in variables(decoded(each)))
+            return sorted(map("/".join, names))
         return []
 
     @contextmanager
@@ -129,9 +129,9 @@ def source_of(place: Place, group: str | None = None) -> Source:
                     return source
             except (ValueError, KeyError) as err:
                 if type(err).__name__ == "ContainsArrayError" or any(each in str(err) for each in _NO_NAMES):
-                    what = "one array" if type(err).__name__ == "ContainsArrayError" else "a group with arrays"
+                    content = "one array" if type(err).__name__ == "ContainsArrayError" else "a group with arrays"
                     raise BadInputError(
-                        f"{place} is {what} whose dimensions have no names, which are needed here. Give them names: "
+                        f"{place} is {content} whose dimensions have no names, which are needed here. Give them names: "
                         'xarray.DataArray(zarr.open_array(ARRAY), dims=("time", "x"), name="v").to_dataset()'
                         ".to_zarr(NEW). Or use svd_of_file with center=true, which needs no names."
                     ) from err
@@ -152,8 +152,8 @@ def _engine(place: Place) -> str:
         )
     engine = next((engine for magic, engine in _STARTS.items() if start.startswith(magic)), None)
     if engine is None:
-        what = "is empty" if not start else "is in no format that can be read here"
-        raise BadInputError(f"{place} {what}. Expected {FORMATS}.")
+        problem = "is empty" if not start else "is in no format that can be read here"
+        raise BadInputError(f"{place} {problem}. Expected {FORMATS}.")
     if engine == "cfgrib" and place.is_url:
         raise BadInputError(f"{place} is GRIB at a URL, of which no parts can be read. Copy it to this machine.")
     package, extra = _NEEDED.get(engine, (engine, "files"))

@@ -59,25 +59,25 @@ def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: 
         The package that writes files of this kind isn't installed.
     """
     place = places.full(path, _server(path))
-    found = kind or _kind(place, kinds)
-    if found not in kinds:
-        raise BadInputError(f"Arrays can't be saved as {quoted(found)}. Choose one of: {', '.join(kinds)}.")
-    if found == "nc" and find_spec("h5netcdf") is None:
+    target_kind = kind or _kind(place, kinds)
+    if target_kind not in kinds:
+        raise BadInputError(f"Arrays can't be saved as {quoted(target_kind)}. Choose one of: {', '.join(kinds)}.")
+    if target_kind == "nc" and find_spec("h5netcdf") is None:
         raise MissingError(f"To write NetCDF takes h5netcdf, which isn't installed: {install('files')}")
     if place.is_url:
         _check_url(place)
     else:
         _check_folder(Path(place.path).parent)
-    there = what_is_at(place)
-    if there is not None:
-        _check_replaced(place, found, there, replace=replace)
-    return Target(place, found, replace)
+    existing = what_is_at(place)
+    if existing is not None:
+        _check_replaced(place, target_kind, existing, replace=replace)
+    return Target(place, target_kind, replace)
 
 
 def _server(path: Any) -> places.Options | None:
     """Return the server of s3:// that the environment names here, and maybe not where workers are."""
-    named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return {"endpoint_url": named} if named and str(path).startswith("s3://") else None
+    url = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return {"endpoint_url": url} if url and str(path).startswith("s3://") else None
 
 
 def kind_of(path: str) -> str:
@@ -89,8 +89,8 @@ def _kind(place: Place, kinds: Sequence[str]) -> str:
     ending = kind_of(place.path)
     if ending in kinds:
         return ending
-    known = ", ".join(KINDS.get(each, f".{each}") for each in kinds)
-    raise BadInputError(f"{place} has an unknown ending. Give a name that ends with one of: {known}.")
+    endings = ", ".join(KINDS.get(each, f".{each}") for each in kinds)
+    raise BadInputError(f"{place} has an unknown ending. Give a name that ends with one of: {endings}.")
 
 
 def _check_url(place: Place) -> None:
@@ -117,12 +117,12 @@ def what_is_at(place: Place) -> str | None:
         return None if not os.path.lexists(path) else "folder" if path.is_dir() else "file"
 
 
-def _check_replaced(place: Place, kind: str, there: str, *, replace: bool) -> None:
+def _check_replaced(place: Place, kind: str, existing: str, *, replace: bool) -> None:
     if not replace:
         raise ConflictError(f"{place} is there already. Give another path, or replace it (replace=true, --replace).")
-    if (there == "folder") != (kind == "zarr"):
-        raise ConflictError(f"{place} is a {there}, which {kind} doesn't replace. Give another path.")
-    if there == "folder":
+    if (existing == "folder") != (kind == "zarr"):
+        raise ConflictError(f"{place} is a {existing}, which {kind} doesn't replace. Give another path.")
+    if existing == "folder":
         # A mistyped path may be a home directory.
         names = set(place.names())
         if names and names.isdisjoint((*MARKS, COPYING)):

@@ -49,46 +49,46 @@ def combined(arrays: Mapping[str, xr.DataArray]) -> xr.Dataset:
     """
     variables: dict[str, xr.Variable] = {}
     coords: dict[str, xr.Variable] = {}
-    known: dict[str, tuple[int, Any]] = {}
+    seen: dict[str, tuple[int, Any]] = {}
     unlike = _unlike(arrays)
     for name, each in arrays.items():
-        renamed = _renamed_dims(name, each, known, arrays)
+        renamed = _renamed_dims(name, each, seen, arrays)
         variables[name] = _with_dims(each.variable, renamed)
-        for given, coordinate in each.coords.items():
-            if given in unlike and given not in each.dims:
-                called = f"{name}.{given}"
+        for coord, coordinate in each.coords.items():
+            if coord in unlike and coord not in each.dims:
+                called = f"{name}.{coord}"
             else:
-                called = f"{given}_{name}" if renamed.keys() & {*coordinate.dims} else str(given)
+                called = f"{coord}_{name}" if renamed.keys() & {*coordinate.dims} else str(coord)
             coords.setdefault(called, _with_dims(coordinate.variable, renamed))
     return dataset(variables, coords)
 
 
 def _renamed_dims(
-    name: str, array: xr.DataArray, known: dict[str, tuple[int, Any]], taken: Iterable[str]
+    name: str, array: xr.DataArray, seen: dict[str, tuple[int, Any]], reserved: Iterable[str]
 ) -> dict[str, str]:
-    """Return the dimensions to rename, and note the others in `known`, with their lengths and labels."""
-    found = {}
+    """Return the dimensions to rename, and note the others in `seen`, with their lengths and labels."""
+    renamed = {}
     for dim, length in array.sizes.items():
         labels = array.coords[dim].values if dim in array.coords and array.coords[dim].dims == (dim,) else None
-        before, theirs = known.setdefault(str(dim), (length, labels))
-        if dim in taken or before != length or not (labels is None or theirs is None or _equal(labels, theirs)):
-            found[str(dim)] = f"{dim}_{name}"
+        before, theirs = seen.setdefault(str(dim), (length, labels))
+        if dim in reserved or before != length or not (labels is None or theirs is None or _equal(labels, theirs)):
+            renamed[str(dim)] = f"{dim}_{name}"
         elif theirs is None:
-            known[str(dim)] = length, labels
-    return found
+            seen[str(dim)] = length, labels
+    return renamed
 
 
 def _unlike(arrays: Mapping[str, xr.DataArray]) -> set[str]:
     """Return the names of coordinates that aren't those of a dimension, nor the same in all arrays that have them."""
     firsts: dict[str, xr.Variable] = {}
-    found = set(map(str, arrays))
+    unlike = set(map(str, arrays))
     for each in arrays.values():
-        for given, coordinate in each.coords.items():
-            name, variable = str(given), coordinate.variable
+        for coord, coordinate in each.coords.items():
+            name, variable = str(coord), coordinate.variable
             first = firsts.setdefault(name, variable)
             if name not in each.dims and not (first.dims == variable.dims and _equal(first.values, variable.values)):
-                found.add(name)
-    return found
+                unlike.add(name)
+    return unlike
 
 
 def _with_dims(variable: xr.Variable, renamed: Mapping[str, str]) -> xr.Variable:
@@ -149,9 +149,9 @@ def _counted(data: Any, attrs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     kind = "datetime64" if is_date else "timedelta64"
     unit = "s" if (data == data.astype(f"{kind}[s]")).all() else "ns"
     # xarray tells durations from numbers of seconds by the type.
-    more = {"units": _EPOCH[unit], "calendar": "proleptic_gregorian"} if is_date else {"units": _SPAN[unit]}
-    more |= {} if is_date else {"dtype": f"timedelta64[{unit}]"}
-    return data.astype(f"{kind}[{unit}]").astype("int64"), {**attrs, **more}
+    encoding = {"units": _EPOCH[unit], "calendar": "proleptic_gregorian"} if is_date else {"units": _SPAN[unit]}
+    encoding |= {} if is_date else {"dtype": f"timedelta64[{unit}]"}
+    return data.astype(f"{kind}[{unit}]").astype("int64"), {**attrs, **encoding}
 
 
 def dates(data: Any, attrs: Mapping[str, Any]) -> Any:

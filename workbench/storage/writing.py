@@ -67,8 +67,8 @@ class Writer:
 
     def store(self, sources: list[da.Array], targets: list[Any], path: str) -> None:
         """Write each block of the sources to its place in the targets, which are Zarr arrays below `path`."""
-        written = self._tasks(sources, targets)
-        names = {each.name for each in written}
+        tasks = self._tasks(sources, targets)
+        names = {each.name for each in tasks}
 
         def posttask(key: Any, *_: Any) -> None:
             if key[0] in names:
@@ -76,7 +76,7 @@ class Writer:
 
         # If a block fails, the pool waits for those in other threads: they would make a removed store again.
         with ThreadPoolExecutor(CPU_COUNT) as pool, Callback(posttask=posttask):
-            da.compute(*written, scheduler="threads", pool=pool)
+            da.compute(*tasks, scheduler="threads", pool=pool)
 
     def _tasks(self, sources: list[da.Array], targets: list[Any], path: str | None = None) -> list[da.Array]:
         """Return arrays with True for each written block of the sources: False if `path` isn't there."""
@@ -126,22 +126,22 @@ def write(answer: xr.Dataset, to: Target, *, mark: str, writer: Writer | None = 
     """
     writer = writer or Writer()
     with writing_to(to.place), _whole(to, mark) as folder:
-        found = {str(name): encoded(answer.variables[name]) for name in (*answer.data_vars, *answer.coords)}
+        variables = {str(name): encoded(answer.variables[name]) for name in (*answer.data_vars, *answer.coords)}
         # By CF's conventions this attribute names the coordinates that aren't those of a dimension.
         others = " ".join(str(name) for name in answer.coords if name not in answer.dims)
         attrs = plain_attrs(answer.attrs) | ({"coordinates": others} if others else {})
         if to.kind == "zarr":
-            _write_zarr(found, folder, attrs, writer)
+            _write_zarr(variables, folder, attrs, writer)
             return
-        _check_holds(to, answer, found)
+        _check_holds(to, answer, variables)
         with _file(folder / _FILE) as path:
-            exports.check_room(path.parent, found, copies=1 if writer.is_local or folder.is_url else 2)
+            exports.check_room(path.parent, variables, copies=1 if writer.is_local or folder.is_url else 2)
             if not writer.is_local:
-                lazy = {name: each for name, each in found.items() if is_lazy(each)}
+                lazy = {name: each for name, each in variables.items() if is_lazy(each)}
                 # Compressing takes longer than writing, and this store is read once.
                 store = _write_zarr(lazy, folder, {}, writer, compressors=None)
-                found |= {name: each.copy(data=_stored(store[name])) for name, each in lazy.items()}
-            exports.write(to.kind, found, path, attrs, writer.count)
+                variables |= {name: each.copy(data=_stored(store[name])) for name, each in lazy.items()}
+            exports.write(to.kind, variables, path, attrs, writer.count)
 
 
 def write_parts(parts: Iterable[bytes], to: Target, *, mark: str) -> None:
@@ -192,14 +192,14 @@ def _whole(to: Target, mark: str) -> Iterator[Place]:
         _make_own(Path(folder.path))
     try:
         yield folder
-        there = what_is_at(to.place)
-        if there is not None and not to.replace:
+        existing = what_is_at(to.place)
+        if existing is not None and not to.replace:
             raise ConflictError(f"{to} was created meanwhile, and is unchanged. Save under another name.")
         before = set_aside(to.place, mark)
-        if there == "folder" and to.place.is_url:
+        if existing == "folder" and to.place.is_url:
             remove(to.place)
             is_removed = True
-        elif there == "folder":
+        elif existing == "folder":
             _move(to.place, before)
         try:
             with writing_to(to.place):
@@ -259,21 +259,21 @@ def _move(place: Place, to: Place) -> None:
         Path(place.path).replace(to.path)
         return
     fs, root = place.storage()
-    there = to.storage()[1]
+    destination = to.storage()[1]
     if not fs.async_impl:
-        fs.mv(root, there, recursive=True)
+        fs.mv(root, destination, recursive=True)
         return
     # A bucket has no folders that could be renamed. The metadata is written last: without it, readers see no store.
     marks = {f"{root}/{mark}" for mark in MARKS}
-    found = set(fs.find(root))
-    fs.pipe_file(f"{there}/{COPYING}", b"")
+    paths_found = set(fs.find(root))
+    fs.pipe_file(f"{destination}/{COPYING}", b"")
     try:
-        for paths in (list(found - marks), list(found & marks)):
-            fs.copy(paths, [there + path.removeprefix(root) for path in paths])
+        for paths in (list(paths_found - marks), list(paths_found & marks)):
+            fs.copy(paths, [destination + path.removeprefix(root) for path in paths])
     except BaseException:
         remove(to)
         raise
-    fs.rm([f"{there}/{COPYING}", root], recursive=True)
+    fs.rm([f"{destination}/{COPYING}", root], recursive=True)
 
 
 @contextlib.contextmanager
@@ -289,7 +289,7 @@ def _file(place: Place) -> Iterator[Path]:
         fs.put_file(f"{folder}/{place.name}", root)
 
 
-def _check_holds(to: Target, answer: xr.Dataset, found: Mapping[str, xr.Variable]) -> None:
+def _check_holds(to: Target, answer: xr.Dataset, variables: Mapping[str, xr.Variable]) -> None:
     """Raise BadInputError if a file of this kind doesn't hold such arrays."""
     if to.kind == "npy" and len(answer) != 1:
         names = ", ".join(map(str, answer))
@@ -297,13 +297,13 @@ def _check_holds(to: Target, answer: xr.Dataset, found: Mapping[str, xr.Variable
             f"{to} would hold one array, and there are {len(answer)}: {names}. Name one of them, or give a name that "
             "ends with .npz, .nc or .zarr."
         )
-    strange = next((name for name, each in found.items() if each.data.dtype.kind == "c"), None)
+    strange = next((name for name, each in variables.items() if each.data.dtype.kind == "c"), None)
     if to.kind == "nc" and strange is not None:
         raise BadInputError(f"{strange} holds complex numbers, for which NetCDF has no type. Save it as .zarr or .npz.")
 
 
 def _write_zarr(
-    found: Mapping[str, xr.Variable], place: Place, attrs: Mapping[str, Any], writer: Writer, **options: Any
+    variables: Mapping[str, xr.Variable], place: Place, attrs: Mapping[str, Any], writer: Writer, **options: Any
 ) -> Any:
     """Write a store and return its group."""
     import zarr
@@ -311,7 +311,7 @@ def _write_zarr(
     group = zarr.open_group(place.path, mode="a", use_consolidated=False, **place.zarr_options)
     group.attrs.put(dict(attrs))
     sources, targets = [], []
-    for name, each in found.items():
+    for name, each in variables.items():
         data = _regular(each.data) if is_lazy(each) else each.data
         target = group.create_array(
             name,

@@ -64,8 +64,8 @@ class Written:
 
 
 def remark(
-    what: object,
-    found: Written | None,
+    name: object,
+    tally: Written | None,
     *,
     missing: Iterable[float] = (),
     accept: bool = False,
@@ -90,36 +90,36 @@ def remark(
     BadInputError
         Most chunks don't exist, or their values aren't defined, or they lie under other keys.
     """
-    if found is None:
+    if tally is None:
         return (
-            f"Whether all chunks of {what} exist was not counted, as they are too many or its server can't list them."
+            f"Whether all chunks of {name} exist was not counted, as they are too many or its server can't list them."
         )
-    if found.is_complete:
+    if tally.is_complete:
         return None
-    if found.misplaced:
-        raise BadInputError(f"{what}: {found}. {found.misplaced}")
+    if tally.misplaced:
+        raise BadInputError(f"{name}: {tally}. {tally.misplaced}")
     again = "Copy or write it again"
     if never:
-        first = f": {found.lost} is missing" if found.lost else ""
-        raise BadInputError(f"{what}: {found}, expected all of them{first}. {again}.")
-    if found.fill is None:
+        first = f": {tally.lost} is missing" if tally.lost else ""
+        raise BadInputError(f"{name}: {tally}, expected all of them{first}. {again}.")
+    if tally.fill is None:
         raise BadInputError(
-            f"{what}: {found}, and its fill value is null, so the others hold nothing. {again}, or set its fill_value."
+            f"{name}: {tally}, and its fill value is null, so the others hold nothing. {again}, or set its fill_value."
         )
-    is_nan = isinstance(found.fill, (float, np.floating)) and math.isnan(found.fill)
-    counts = "missing" if is_nan or found.fill in tuple(missing) else f"{found.fill:.10g}"
-    most = found.existing * 2 < found.expected and counts != "missing"
-    if not accept and (most or not found.existing):
-        raise BadInputError(f"{what}: {found}, and the others would count as {counts}. {again}; or {remedy}.")
-    return f"{found}; the others were never written, or are lost, and count as {counts}."
+    is_nan = isinstance(tally.fill, (float, np.floating)) and math.isnan(tally.fill)
+    counts = "missing" if is_nan or tally.fill in tuple(missing) else f"{tally.fill:.10g}"
+    most = tally.existing * 2 < tally.expected and counts != "missing"
+    if not accept and (most or not tally.existing):
+        raise BadInputError(f"{name}: {tally}, and the others would count as {counts}. {again}; or {remedy}.")
+    return f"{tally}; the others were never written, or are lost, and count as {counts}."
 
 
 def of_place(place: Place, format: str, name: str | None, bounds: Bounds = None) -> Written | None:
     """Count the chunks of an array by the format of its file; None where they weren't counted."""
-    found: Written | None = recent(
+    counted: Written | None = recent(
         lambda: _of_place(place, format, name, bounds), "written", place, format, name, str(bounds)
     )
-    return found
+    return counted
 
 
 def _of_place(place: Place, format: str, name: str | None, bounds: Bounds) -> Written | None:
@@ -140,16 +140,16 @@ def bounds_of(recipe: Mapping[str, Any] | None) -> Bounds:
         return None
     if "part" in recipe:
         return [(each[0], each[0] + 1) if len(each) == 1 else (each[0], each[1]) for each in recipe["part"]]
-    found = recipe.get("places", {}).values()
+    parts = recipe.get("places", {}).values()
     # Longitudes across the ends of a file start below 0.
-    return [(each, each + 1) if isinstance(each, int) else None if each[0] < 0 else tuple(each[:2]) for each in found]
+    return [(each, each + 1) if isinstance(each, int) else None if each[0] < 0 else tuple(each[:2]) for each in parts]
 
 
 def of_zarr(array: Any, place: Place, name: str, bounds: Bounds = None) -> Written | None:
     """Count the chunks of an open Zarr array, or its shards; None where they weren't counted."""
     sides = tuple(map(int, array.shards or array.chunks))
-    wanted = _indices(array.shape, sides, bounds)
-    expected = math.prod(map(len, wanted))
+    ranges = _indices(array.shape, sides, bounds)
+    expected = math.prod(map(len, ranges))
     fill, unit = array.metadata.fill_value, "shard" if array.shards else "chunk"
     if not expected:
         return Written(0, 0, fill)
@@ -158,13 +158,13 @@ def of_zarr(array: Any, place: Place, name: str, bounds: Bounds = None) -> Writt
     most = MOST_WEB if place.path.startswith("http") else MOST_REMOTE if place.is_url else MOST_LOCAL
     names = _names(fs, folder, is_local=not place.is_url and Path(place.path).is_dir()) if expected <= most else set()
     if not names.intersection(MARKS):
-        return _sampled(array, fs, folder, wanted, fill)
+        return _sampled(array, fs, folder, ranges, fill)
     usual, other = _patterns(array)
-    there = set(_inside(names, usual, wanted))
+    existing = set(_inside(names, usual, ranges))
     if not array.ndim:
-        there = {()} if array.metadata.encode_chunk_key(()) in names else set()
-    elsewhere = {} if len(there) == expected else dict(_with_names(names, other, wanted))
-    lost = [key for at, key in elsewhere.items() if at not in there]
+        existing = {()} if array.metadata.encode_chunk_key(()) in names else set()
+    elsewhere = {} if len(existing) == expected else dict(_with_names(names, other, ranges))
+    lost = [key for at, key in elsewhere.items() if at not in existing]
     misplaced = None
     if lost:
         mark = "/" if "/" in lost[0] else "."
@@ -177,15 +177,15 @@ def of_zarr(array: Any, place: Place, name: str, bounds: Bounds = None) -> Writt
             f"{len(lost)} lie under keys with the other separator, such as {min(lost)}, which are not read. Write "
             f"{how}, or rename the files."
         )
-    if array.shards and not place.is_url and len(there) <= _SHARDS:
-        inner = _in_shards(array, fs, folder, there, bounds)
+    if array.shards and not place.is_url and len(existing) <= _SHARDS:
+        inner = _in_shards(array, fs, folder, existing, bounds)
         if inner is not None:
             return Written(
                 inner, math.prod(map(len, _indices(array.shape, array.chunks, bounds))), fill, "chunk", misplaced
             )
-    first = next((at for at in itertools.product(*wanted) if at not in there), None)
+    first = next((at for at in itertools.product(*ranges) if at not in existing), None)
     key = None if first is None else array.metadata.encode_chunk_key(first)
-    return Written(len(there), expected, fill, unit, misplaced, lost=key)
+    return Written(len(existing), expected, fill, unit, misplaced, lost=key)
 
 
 def _indices(shape: Sequence[int], sides: Sequence[int], bounds: Bounds) -> list[range]:
@@ -202,10 +202,10 @@ def _names(fs: Any, folder: str, *, is_local: bool) -> set[str]:
             (Path(where).relative_to(folder) / name).as_posix() for where, _, names in os.walk(folder) for name in names
         }
     try:
-        found = fs.find(folder)
+        paths = fs.find(folder)
     except (OSError, NotImplementedError, ValueError):
         return set()
-    return {str(each).removeprefix(f"{folder}/") for each in found}
+    return {str(each).removeprefix(f"{folder}/") for each in paths}
 
 
 def _patterns(array: Any) -> tuple[re.Pattern[str], re.Pattern[str]]:
@@ -221,29 +221,29 @@ def _patterns(array: Any) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _with_names(
-    names: Iterable[str], pattern: re.Pattern[str], wanted: Sequence[range]
+    names: Iterable[str], pattern: re.Pattern[str], ranges: Sequence[range]
 ) -> Iterator[tuple[tuple[int, ...], str]]:
     for name in names:
-        if found := pattern.fullmatch(name):
-            at = tuple(map(int, found.groups()))
-            if all(map(range.__contains__, wanted, at)):
+        if match := pattern.fullmatch(name):
+            at = tuple(map(int, match.groups()))
+            if all(map(range.__contains__, ranges, at)):
                 yield at, name
 
 
-def _inside(names: Iterable[str], pattern: re.Pattern[str], wanted: Sequence[range]) -> Iterator[tuple[int, ...]]:
-    return (at for at, _ in _with_names(names, pattern, wanted))
+def _inside(names: Iterable[str], pattern: re.Pattern[str], ranges: Sequence[range]) -> Iterator[tuple[int, ...]]:
+    return (at for at, _ in _with_names(names, pattern, ranges))
 
 
-def _sampled(array: Any, fs: Any, folder: str, wanted: Sequence[range], fill: Any) -> Written | None:
+def _sampled(array: Any, fs: Any, folder: str, ranges: Sequence[range], fill: Any) -> Written | None:
     """Check a few chunks, which is cheap; None if some exist, as the others remain unknown."""
-    some = {tuple(each[round(part * (len(each) - 1))] for each in wanted) for part in np.linspace(0, 1, _SAMPLE)}
-    keys = [array.metadata.encode_chunk_key(at) for at in sorted(some)]
+    sample = {tuple(each[round(part * (len(each) - 1))] for each in ranges) for part in np.linspace(0, 1, _SAMPLE)}
+    keys = [array.metadata.encode_chunk_key(at) for at in sorted(sample)]
     if any(fs.exists(f"{folder}/{key}" if folder else key) for key in keys):
         return None
     return Written(0, len(keys), fill, is_sample=True)
 
 
-def _in_shards(array: Any, fs: Any, folder: str, there: Iterable[tuple[int, ...]], bounds: Bounds) -> int | None:
+def _in_shards(array: Any, fs: Any, folder: str, existing: Iterable[tuple[int, ...]], bounds: Bounds) -> int | None:
     """Count the chunks in shards by their indices; None where these are stored in an unusual way."""
     codec = array.metadata.codecs[0]
     inner = [type(each).__name__ for each in codec.index_codecs]
@@ -256,15 +256,15 @@ def _in_shards(array: Any, fs: Any, folder: str, there: Iterable[tuple[int, ...]
         if str(getattr(codec.index_location, "value", codec.index_location)) == "end"
         else {"end": size}
     )
-    wanted, count = _indices(array.shape, array.chunks, bounds), 0
-    for at in there:
+    ranges, count = _indices(array.shape, array.chunks, bounds), 0
+    for at in existing:
         raw = fs.cat_file(f"{folder}/{array.metadata.encode_chunk_key(at)}", **part)[: 16 * math.prod(per_shard)]
         if len(raw) < 16 * math.prod(per_shard):
             return None  # It is cut short, which its reader says.
         present = np.frombuffer(raw, "<u8").reshape(*per_shard, 2)[..., 0] != _EMPTY
         inside = (
             slice(max(each.start - first * n, 0), max(min(each.stop - first * n, n), 0))
-            for each, first, n in zip(wanted, at, per_shard, strict=True)
+            for each, first, n in zip(ranges, at, per_shard, strict=True)
         )
         count += int(present[tuple(inside)].sum())
     return count
@@ -283,8 +283,8 @@ def _of_hdf5(place: Place, name: str, bounds: Bounds, *, by_xarray: bool) -> Wri
         fill = fill.item() if fill.ndim == 0 and fill.dtype.kind in "biuf" else 0
         if dataset.chunks is None:
             return Written(int(dataset.id.get_storage_size() > 0), 1, fill, "block")
-        wanted = _indices(dataset.shape, dataset.chunks, bounds)
-        existing, expected = dataset.id.get_num_chunks(), math.prod(map(len, wanted))
+        ranges = _indices(dataset.shape, dataset.chunks, bounds)
+        existing, expected = dataset.id.get_num_chunks(), math.prod(map(len, ranges))
         if existing >= math.prod(
             -(-length // side) for length, side in zip(dataset.shape, dataset.chunks, strict=True)
         ):
@@ -294,7 +294,7 @@ def _of_hdf5(place: Place, name: str, bounds: Bounds, *, by_xarray: bool) -> Wri
         starts: list[tuple[int, ...]] = []
         dataset.id.chunk_iter(lambda chunk: starts.append(chunk.chunk_offset))
         at = (tuple(map(int.__floordiv__, start, dataset.chunks)) for start in starts)
-        return Written(sum(all(map(range.__contains__, wanted, each)) for each in at), expected, fill)
+        return Written(sum(all(map(range.__contains__, ranges, each)) for each in at), expected, fill)
 
 
 def hdf5_name(opened: Any, name: str) -> str:
@@ -306,21 +306,21 @@ def hdf5_name(opened: Any, name: str) -> str:
 
 def _check_external(dataset: Any, place: Place, name: str, *, by_xarray: bool) -> None:
     """Raise BadInputError if a file with an HDF5 dataset's values is absent or short: HDF5 reads fill values."""
-    what = f"{place} ({name})"
+    whose = f"{place} ({name})"
     if place.is_url or by_xarray:
         raise BadInputError(
-            f"{what} keeps its values in other files, such as {dataset.external[0][0]}, which can't be read "
+            f"{whose} keeps its values in other files, such as {dataset.external[0][0]}, which can't be read "
             f"{'from a URL' if place.is_url else 'here'}. Copy the array into a file of its own."
         )
-    left = dataset.dtype.itemsize * math.prod(dataset.shape)
+    remaining = dataset.dtype.itemsize * math.prod(dataset.shape)
     for other, offset, size in dataset.external:
-        path, needed = Path(place.path).parent / other, min(left, size)
-        left -= needed
+        path, needed = Path(place.path).parent / other, min(remaining, size)
+        remaining -= needed
         if not path.is_file():
-            raise BadInputError(f"{what} keeps its values in {path}, which isn't there. Copy it there.")
-        if (held := path.stat().st_size) < offset + needed:
+            raise BadInputError(f"{whose} keeps its values in {path}, which isn't there. Copy it there.")
+        if (length := path.stat().st_size) < offset + needed:
             raise BadInputError(
-                f"{what} keeps its values in {path}, which is cut short: it has {held} bytes, expected "
+                f"{whose} keeps its values in {path}, which is cut short: it has {length} bytes, expected "
                 f"{offset + needed}. Copy or write it again."
             )
 

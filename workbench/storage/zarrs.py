@@ -29,9 +29,9 @@ _OF_ARRAYS = (".zarray", ".zattrs")
 _SEPARATOR = {"dimension_separator": "."}
 
 
-def recent(ask: Callable[[], Any], what: str, place: Place, *of: Any, slow: float = _SLOW) -> Any:
+def recent(ask: Callable[[], Any], kind: str, place: Place, *of: Any, slow: float = _SLOW) -> Any:
     """Return the result of `ask`, or for some seconds its last result if it takes `slow` seconds."""
-    key, now = (what, place.path, str(place.options), *of), time.monotonic()
+    key, now = (kind, place.path, str(place.options), *of), time.monotonic()
     if key in _ANSWERS and now - _ANSWERS[key][0] < _FRESH:
         return _ANSWERS[key][1]
     _ANSWERS.pop(key, None)
@@ -49,30 +49,30 @@ def outdated(place: Place, group: str | None = None) -> tuple[str, ...]:
     Where there are some, the arrays' own metadata are used by all readers here: those that write an array write them
     first, and Zarr itself opens an array by them.
     """
-    found: tuple[str, ...] = recent(lambda: _outdated(place, group), "outdated", place, group)
-    return found
+    names: tuple[str, ...] = recent(lambda: _outdated(place, group), "outdated", place, group)
+    return names
 
 
 def _outdated(place: Place, group: str | None) -> tuple[str, ...]:
     fs, root = files_at(place)
     folder = "/".join(filter(None, (root.rstrip("/"), (group or "").strip("/"))))
     above = f"{folder}/" if folder else ""
-    said = consolidated(fs, above)
-    if not said:
+    repeated = consolidated(fs, above)
+    if not repeated:
         return ()
-    names = {path.rpartition("/")[0] for path in said}
+    names = {path.rpartition("/")[0] for path in repeated}
     try:
-        own = fs.cat([above + path for path in said], on_error="omit")
+        own = fs.cat([above + path for path in repeated], on_error="omit")
         children = {str(each["name"]).rstrip("/").rpartition("/")[2] for each in fs.ls(folder or "/", detail=True)}
     except (OSError, NotImplementedError, ValueError):
         return ()
     if not children:
         return ()  # A server that can't list.
-    found = {str(path).removeprefix(above).lstrip("/"): text for path, text in own.items()}
+    own_texts = {str(path).removeprefix(above).lstrip("/"): text for path, text in own.items()}
     differ = {
         path.rpartition("/")[0]
-        for path, each in said.items()
-        if _comparable(each) != _comparable(_json(found.get(path, b"{}")))
+        for path, each in repeated.items()
+        if _comparable(each) != _comparable(_json(own_texts.get(path, b"{}")))
     }
     others = children - {name.partition("/")[0] for name in names}
     differ |= {name for name in others if not name.startswith(".") and _is_array(fs, f"{above}{name}")}
@@ -82,13 +82,13 @@ def _outdated(place: Place, group: str | None) -> tuple[str, ...]:
 def consolidated(fs: Any, above: str) -> dict[str, Any]:
     """Return the metadata of arrays that a group's own file repeats, by the path of the file they come from."""
     with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
-        said = json.loads(fs.cat_file(f"{above}zarr.json"))
-        arrays = said.get("consolidated_metadata", {}).get("metadata", {})
+        metadata = json.loads(fs.cat_file(f"{above}zarr.json"))
+        arrays = metadata.get("consolidated_metadata", {}).get("metadata", {})
         return {f"{name}/zarr.json": each for name, each in arrays.items() if each["node_type"] == "array"}
     with contextlib.suppress(OSError, LookupError, ValueError, TypeError, AttributeError):
-        said = json.loads(fs.cat_file(f"{above}.zmetadata"))["metadata"]
-        names = {path.rpartition("/")[0] for path in said if path.endswith("/.zarray")}
-        return {f"{name}/{file}": said.get(f"{name}/{file}", {}) for name in names for file in _OF_ARRAYS}
+        metadata = json.loads(fs.cat_file(f"{above}.zmetadata"))["metadata"]
+        names = {path.rpartition("/")[0] for path in metadata if path.endswith("/.zarray")}
+        return {f"{name}/{file}": metadata.get(f"{name}/{file}", {}) for name in names for file in _OF_ARRAYS}
     return {}
 
 
@@ -99,9 +99,9 @@ def _json(text: bytes) -> Any:
         return {}
 
 
-def _comparable(said: Any) -> str:
+def _comparable(metadata_raw: Any) -> str:
     """Return metadata as text, without empty values."""
-    metadata = (_SEPARATOR if "chunks" in said else {}) | said
+    metadata = (_SEPARATOR if "chunks" in metadata_raw else {}) | metadata_raw
     return json.dumps({name: value for name, value in metadata.items() if value not in (None, [], {})}, sort_keys=True)
 
 
@@ -163,9 +163,9 @@ def images_of(fs: Any, root: str) -> dict[str, tuple[str, ...]]:
         except (OSError, LookupError, ValueError, TypeError, AttributeError):
             continue
         with contextlib.suppress(LookupError, ValueError, TypeError, AttributeError):
-            said = json.loads(text)
-            said = said.get("attributes", said)
-            first = said.get("ome", said)["multiscales"][0]
+            attributes = json.loads(text)
+            attributes = attributes.get("attributes", attributes)
+            first = attributes.get("ome", attributes)["multiscales"][0]
             axes = tuple(each if isinstance(each, str) else each["name"] for each in first.get("axes", ()))
             return {each["path"]: axes for each in first["datasets"]}
         return {}

@@ -136,12 +136,12 @@ class Held:
         return ", ".join(filter(None, parts))
 
 
-def held_as(name: str, shape: Any, dtype: Any, **more: Any) -> Held:
+def held_as(name: str, shape: Any, dtype: Any, **facts: Any) -> Held:
     """Describe an array of this shape and type; further facts are named as the fields are."""
-    shape, known = tuple(map(int, shape)), np.dtype(dtype)
+    shape, kind = tuple(map(int, shape)), np.dtype(dtype)
     # NumPy's text of any length has a name that isn't read again.
-    called = "str" if known.kind == "T" else str(known)
-    return Held(name=name, shape=shape, dtype=called, n_bytes=math.prod(shape) * known.itemsize, **more)
+    called = "str" if kind.kind == "T" else str(kind)
+    return Held(name=name, shape=shape, dtype=called, n_bytes=math.prod(shape) * kind.itemsize, **facts)
 
 
 Listed = tuple[tuple[Held, ...], tuple[str, ...]]
@@ -192,20 +192,20 @@ def choose(
     offered = names if len(names) == 1 else [name for name in names if not is_coordinate(name)] or names
     if array is None and len(offered) == 1:
         return offered[0]
-    shown = formats.shortened(offered)
+    choices = formats.shortened(offered)
     if array is None:
-        raise bad(f"{place} holds {len(offered)} arrays. Name one of them as array: {shown}.", "array")
-    raise bad(f"There is no array {array!r} in {place}. Choose one of: {shown}.", "array")
+        raise bad(f"{place} holds {len(offered)} arrays. Name one of them as array: {choices}.", "array")
+    raise bad(f"There is no array {array!r} in {place}. Choose one of: {choices}.", "array")
 
 
 def check(place: Place, array: str | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise BadParameterError if an array holds no real numbers, or none at all."""
-    what = f"{place} ({array})" if array else place
+    whose = f"{place} ({array})" if array else place
     if dtype.kind not in "biuf":
         kind = _KINDS.get(dtype.kind, str(dtype))
-        raise bad(f"{what} holds {kind} ({dtype}). Give an array of real numbers: whole numbers or floats.")
+        raise bad(f"{whose} holds {kind} ({dtype}). Give an array of real numbers: whole numbers or floats.")
     if 0 in shape:
-        raise bad(f"{what} is empty ({formats.by(shape)}). Give an array with at least one row and one column.")
+        raise bad(f"{whose} is empty ({formats.by(shape)}). Give an array with at least one row and one column.")
 
 
 def lengths(lengths: Sequence[int]) -> tuple[int, ...]:
@@ -221,28 +221,28 @@ def bad(sentence: str, parameter: str = "path") -> BadParameterError:
 def count_written(place: Place, format: str, name: str, until: float) -> dict[str, Any]:
     """Return the number of existing chunks, if not all exist and there is time left to count them."""
     try:
-        found = None if time.monotonic() > until else of_place(place, format, name)
+        count = None if time.monotonic() > until else of_place(place, format, name)
     except BadInputError as err:
         return {"written": str(err)}
-    if found is None or found.is_complete:
+    if count is None or count.is_complete:
         return {}
-    return {"written": f"{found} ({found.misplaced.partition(', which')[0]})" if found.misplaced else str(found)}
+    return {"written": f"{count} ({count.misplaced.partition(', which')[0]})" if count.misplaced else str(count)}
 
 
-def described(dtype: Any, said: Mapping[str, Any]) -> dict[str, str | None]:
+def described(dtype: Any, attributes: Mapping[str, Any]) -> dict[str, str | None]:
     """Return what attributes say about an array: its packing, title and units."""
     packing = None
     # Unreadable attributes raise an error when the numbers are computed.
     with contextlib.suppress(BadInputError):
-        found = conventions.stored("it", np.dtype(dtype), said)
-        packing = f"packed (× {found.scale:.6g} + {found.offset:.6g})" if found.is_packed else None
-    return {"packing": packing, "title": title(said)}
+        recipe = conventions.stored("it", np.dtype(dtype), attributes)
+        packing = f"packed (× {recipe.scale:.6g} + {recipe.offset:.6g})" if recipe.is_packed else None
+    return {"packing": packing, "title": title(attributes)}
 
 
-def title(said: Mapping[str, Any]) -> str | None:
+def title(attributes: Mapping[str, Any]) -> str | None:
     """Return the title of an array by its attributes, with its units."""
-    name, units = (text_of(said.get(each)) for each in ("long_name", "units"))
-    name = name or text_of(said.get("standard_name"))
+    name, units = (text_of(attributes.get(each)) for each in ("long_name", "units"))
+    name = name or text_of(attributes.get("standard_name"))
     return f"{name} ({units})" if name and units else name or units or None
 
 

@@ -54,21 +54,21 @@ def find_csv(place: Place, array: str | None) -> Found:
             io.BytesIO(sample[begin:]), csv.ReadOptions(column_names=names), csv.ParseOptions(delimiter=delimiter)
         )
         _check_decimals(place, read, split(array) if array else names)
-        chosen = columns_of(place, array, read.schema)
-        flags = [name for name in chosen if types.is_boolean(read.schema.field(name).type)]
+        columns = columns_of(place, array, read.schema)
+        flags = [name for name in columns if types.is_boolean(read.schema.field(name).type)]
         stamp = () if place.is_url else place.stamp()
         starts, ends = _known_pieces(place.path, begin, *stamp) if stamp else _pieces(file, begin)
     recipe = {"options": dict(place.options), "starts": starts, "ends": ends, "names": names, "delimiter": delimiter}
     rows = ends[-1] * min(_PIECES, len(ends)) // len(ends)
-    found = as_matrix(place, array, chosen, "csv", ends[-1], rows, len(names))
-    return replace(found, recipe=recipe | {"columns": chosen, "flags": flags}, remarks=(*remarks, *found.remarks))
+    found = as_matrix(place, array, columns, "csv", ends[-1], rows, len(names))
+    return replace(found, recipe=recipe | {"columns": columns, "flags": flags}, remarks=(*remarks, *found.remarks))
 
 
-def _check_decimals(place: Place, rows: Any, wanted: Sequence[str]) -> None:
+def _check_decimals(place: Place, rows: Any, columns: Sequence[str]) -> None:
     """Raise BadParameterError if a column holds numbers with decimal commas."""
     from pyarrow import types
 
-    for name in wanted:
+    for name in columns:
         if name not in rows.schema.names or not types.is_string(rows.schema.field(name).type):
             continue
         values = [each for each in rows[name].slice(0, 100).to_pylist() if each]
@@ -84,16 +84,16 @@ def _check_decimals(place: Place, rows: Any, wanted: Sequence[str]) -> None:
 def _unlike(names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """Return unique names, as pandas makes them: a, a.1; and a message if it had to rename any."""
     twice = [name for name, count in Counter(names).items() if count > 1]
-    found: list[str] = []
+    unique: list[str] = []
     taken = set(names)
     for name in names:
-        again = name in twice and name in found
-        found.append(next(each for n in itertools.count(1) if (each := f"{name}.{n}") not in taken) if again else name)
-        taken.add(found[-1])
+        again = name in twice and name in unique
+        unique.append(next(each for n in itertools.count(1) if (each := f"{name}.{n}") not in taken) if again else name)
+        taken.add(unique[-1])
     if not twice:
-        return found, ()
-    called = ", ".join(name for name, given in zip(found, names, strict=True) if given in twice[:4])
-    return found, (f"Columns with the same name are numbered, as pandas does: {called}.",)
+        return unique, ()
+    called = ", ".join(name for name, name_before in zip(unique, names, strict=True) if name_before in twice[:4])
+    return unique, (f"Columns with the same name are numbered, as pandas does: {called}.",)
 
 
 def _is_number(text: str) -> bool:
@@ -125,14 +125,14 @@ def look_csv(place: Place) -> Listed:
     """Return the arrays of such a file, and messages about them."""
     text: tuple[str, ...] = ()
     try:
-        found = find_csv(place, None)
+        table = find_csv(place, None)
     except NoNumbersError as err:
         if not err.numbers:
             raise
-        found = find_csv(place, joined(err.numbers))
+        table = find_csv(place, joined(err.numbers))
         text = (f"Columns without numbers: {', '.join(err.others[:50])}. Name as array those that are meant.",)
-    names = (found.recipe or {})["columns"]
-    return (held_as("", found.shape, found.dtype),), (f"Columns: {', '.join(names[:50])}.", *text, *found.remarks)
+    names = (table.recipe or {})["columns"]
+    return (held_as("", table.shape, table.dtype),), (f"Columns: {', '.join(names[:50])}.", *text, *table.remarks)
 
 
 def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
@@ -148,15 +148,15 @@ def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slic
     with fsspec.open(path, "rb", **known(path, options["options"])) as file:
         file.seek(starts[first])
         text = file.read(starts[last + 1] - starts[first])
-    wanted = options["columns"][where[1]]
+    columns = options["columns"][where[1]]
     try:
         rows = csv.read_csv(
             io.BytesIO(text),
             csv.ReadOptions(column_names=names),
             csv.ParseOptions(delimiter=options["delimiter"]),
             csv.ConvertOptions(
-                include_columns=wanted,
-                column_types={name: "bool" if name in options["flags"] else "float64" for name in wanted},
+                include_columns=columns,
+                column_types={name: "bool" if name in options["flags"] else "float64" for name in columns},
             ),
         )
     except ArrowInvalid as err:
@@ -164,7 +164,7 @@ def read_csv(path: str, array: str | None, options: dict[str, Any], *where: slic
     if len(rows) < ends[last] - above:
         raise ValueError(f"{path} has empty lines below row {above}. Remove them.")
     rows = rows.slice(where[0].start - above, where[0].stop - where[0].start)
-    return np.column_stack([rows[name].to_numpy().astype("float64") for name in wanted])
+    return np.column_stack([rows[name].to_numpy().astype("float64") for name in columns])
 
 
 CSV = Format(

@@ -35,17 +35,17 @@ def hdf5_datasets(place: Place, array: str | None = None) -> Iterator[dict[str, 
     """Yield all datasets of an HDF5 file by name, while it is open; behind links only the one that is named."""
     import h5py
 
-    found = {}
+    datasets = {}
 
     def note(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
-            found[name] = item
+            datasets[name] = item
 
     with place.open() as file, h5py.File(file, "r") as opened:
         opened.visititems(note)
         if array is not None and array.strip("/"):
             note(array.strip("/"), opened.get(array))
-        yield found
+        yield datasets
 
 
 def find_hdf5(place: Place, array: str | None) -> Found:
@@ -74,16 +74,16 @@ def find_hdf5(place: Place, array: str | None) -> Found:
 
 def look_hdf5(place: Place) -> Listed:
     """Return the arrays of such a file, and messages about them."""
-    found = []
+    arrays = []
     until = time.monotonic() + COUNTING
     with hdf5_datasets(place) as datasets:
         for name, item in datasets.items():
             if not item.attrs.get("NAME", b"").startswith(b"This is a netCDF dimension"):
                 stored = {"chunks": item.chunks, "compression": item.compression}
-                said = described(item.dtype, item.attrs) | count_written(place, "hdf5", name, until)
+                facts = described(item.dtype, item.attrs) | count_written(place, "hdf5", name, until)
                 name = name.replace(NON_COORDINATE, "")
-                found.append(held_as(name, item.shape or (), item.dtype, dims=_scales(name, item), **stored, **said))
-    return tuple(found), ()
+                arrays.append(held_as(name, item.shape or (), item.dtype, dims=_scales(name, item), **stored, **facts))
+    return tuple(arrays), ()
 
 
 def _scales(name: str, item: Any) -> tuple[str, ...] | None:

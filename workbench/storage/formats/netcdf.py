@@ -40,35 +40,35 @@ def found_of(picked: datasets.Picked) -> Found:
 def find_named(place: Place, array: str | None, select: str | None) -> Found | None:
     """Find a variable whose dimensions have names; None for other arrays, about which xarray knows no more."""
     try:
-        named = find_dataset(place, array, None)
+        variable = find_dataset(place, array, None)
     except (BadParameterError, MissingError):
         raise
     except WorkbenchError:
         return None
     # So xarray calls dimensions of HDF5 that have no names.
-    if any(dim.startswith("phony_dim") for dim in named.dims or ()):
+    if any(dim.startswith("phony_dim") for dim in variable.dims or ()):
         return None
-    return find_dataset(place, array, select) if select else named
+    return find_dataset(place, array, select) if select else variable
 
 
 def look_by_xarray(place: Place) -> Listed:
     """Return the arrays of such a file, and messages about them."""
-    found = []
+    items = []
     source = sources.source_of(place)
     with source.opened() as raw, source.decoded(raw) as dataset:
         for name, each in dataset.variables.items():
             kind = each.encoding.get("dtype", each.dtype)
             dims = tuple(map(str, each.dims))
-            found.append(held_as(str(name), each.shape, kind, dims=dims, **described(kind, each.encoding | each.attrs)))
-    return tuple(found), ()
+            items.append(held_as(str(name), each.shape, kind, dims=dims, **described(kind, each.encoding | each.attrs)))
+    return tuple(items), ()
 
 
 def look_by_files(place: Place) -> Listed:
     """Return the arrays of the first of several files, and a message about the others."""
     files = datasets.files_of(place)
-    found, _ = look_by_xarray(Place(files[0]))
+    arrays, _ = look_by_xarray(Place(files[0]))
     lengths = f"Lengths are those of the first of {formats.count(len(files), 'file')}."
-    return found, (f"{lengths} They are read as one if they differ along one dimension alone.",)
+    return arrays, (f"{lengths} They are read as one if they differ along one dimension alone.",)
 
 
 def read_dataset(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:

@@ -48,8 +48,8 @@ def find_npz(place: Place, array: str | None) -> Found:
     """Describe an array in a .npz."""
     with place.open() as file, zipfile.ZipFile(file) as members:
         names = sorted(name.removesuffix(".npy") for name in members.namelist())
-        chosen = [name for name in names if name != "mask" or array == "mask"]
-        name = choose(place, array, chosen or names)
+        arrays = [name for name in names if name != "mask" or array == "mask"]
+        name = choose(place, array, arrays or names)
         with members.open(f"{name}.npy") as member:
             shape, _, dtype = npy_header(member)
         check(place, name, shape, dtype)
@@ -87,14 +87,14 @@ def look_npy(place: Place) -> Listed:
 
 def look_npz(place: Place) -> Listed:
     """Return the arrays of such a file, and messages about them."""
-    found = []
+    arrays = []
     with place.open() as file, zipfile.ZipFile(file) as members:
         for info in members.infolist():
             with members.open(info) as member:
                 shape, _, dtype = npy_header(member)
             packed = "deflate" if info.compress_type != zipfile.ZIP_STORED else None
-            found.append(held_as(info.filename.removesuffix(".npy"), shape, dtype, compression=packed))
-    return tuple(found), ("Each of its arrays can only be read as a whole.",)
+            arrays.append(held_as(info.filename.removesuffix(".npy"), shape, dtype, compression=packed))
+    return tuple(arrays), ("Each of its arrays can only be read as a whole.",)
 
 
 def read_npy(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
@@ -116,8 +116,8 @@ def read_npy_url(path: str, array: str | None, options: dict[str, Any], *where: 
             shape, _, dtype = header(file)
         row = math.prod(shape[1:]) * dtype.itemsize
         file.seek(file.tell() + where[0].start * row)
-        found = np.frombuffer(file.read((where[0].stop - where[0].start) * row), dtype)
-    return found.reshape(-1, *shape[1:])[:, *where[1:]]
+        values = np.frombuffer(file.read((where[0].stop - where[0].start) * row), dtype)
+    return values.reshape(-1, *shape[1:])[:, *where[1:]]
 
 
 def read_npz(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:

@@ -46,10 +46,10 @@ def find_parquet(place: Place, array: str | None) -> Found:
             twice = [name for name, count in Counter(table.schema_arrow.names).items() if count > 1]
             if twice:
                 raise bad(f"{part} has several columns called {twice[0]!r}. Give each a name of its own.")
-            there = columns_of(part, array, table.schema_arrow)
-            if names and there != names:
-                raise bad(f"The columns of {part} aren't those of {parts[0].name}: {', '.join(there[:20])}.")
-            names = there
+            columns = columns_of(part, array, table.schema_arrow)
+            if names and columns != names:
+                raise bad(f"The columns of {part} aren't those of {parts[0].name}: {', '.join(columns[:20])}.")
+            names = columns
             ends.append(ends[-1] + table.metadata.num_rows)
             rows = rows or (table.metadata.row_group(0).num_rows if table.metadata.num_row_groups else 0)
     recipe = {
@@ -72,8 +72,8 @@ def look_parquet(place: Place) -> Listed:
             n_rows, n_groups = n_rows + table.metadata.num_rows, n_groups + table.num_row_groups
             columns = table.schema_arrow
     files = f" in {formats.count(len(parts), 'file')}" if len(parts) > 1 else ""
-    found = tuple(_column(each.name, n_rows, each.type) for each in columns)
-    return found, (f"{formats.count(n_groups, 'group')} of rows{files}.",)
+    arrays = tuple(_column(each.name, n_rows, each.type) for each in columns)
+    return arrays, (f"{formats.count(n_groups, 'group')} of rows{files}.",)
 
 
 def _column(name: str, n_rows: int, kind: Any) -> Held:
@@ -103,8 +103,8 @@ def read_parquet(path: str, array: str | None, options: dict[str, Any], *where: 
             names = options["columns"][where[1]]
             groups = np.cumsum([table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)])
             first, last = np.searchsorted(groups, (start, stop - 1), "right")
-            found = table.read_row_groups(list(range(first, last + 1)), columns=names)
-        rows = found.slice(start - (groups[first - 1] if first else 0), stop - start)
+            groups_read = table.read_row_groups(list(range(first, last + 1)), columns=names)
+        rows = groups_read.slice(start - (groups[first - 1] if first else 0), stop - start)
         blocks.append(np.column_stack([rows[name].to_numpy().astype("float64") for name in names]))
     return np.concatenate(blocks)
 

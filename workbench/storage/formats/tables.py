@@ -43,22 +43,22 @@ def columns_of(place: Place, array: str | None, schema: Any) -> list[str]:
     labels = [name for name in schema.names if not name or name.startswith("__index_level_")]
     # pandas also records which columns are its index; one that only counts is no column, and a dict.
     labels += [each for each in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(each, str)]
-    there = [name for name in schema.names if name not in labels] or list(schema.names)
-    wanted = split(array) if array else there
-    others = [name for name in wanted if name not in numbers]
-    if others or not wanted:
-        what = "is no column" if others and others[0] not in schema.names else "holds no numbers"
-        raise NoNumbersError(f"{others[0]!r} of {place} {what}.", numbers, others)
-    return wanted
+    available = [name for name in schema.names if name not in labels] or list(schema.names)
+    columns = split(array) if array else available
+    others = [name for name in columns if name not in numbers]
+    if others or not columns:
+        problem = "is no column" if others and others[0] not in schema.names else "holds no numbers"
+        raise NoNumbersError(f"{others[0]!r} of {place} {problem}.", numbers, others)
+    return columns
 
 
 class NoNumbersError(BadParameterError):
     """Columns without numbers were requested; `numbers` are those with numbers, `others` those without."""
 
-    def __init__(self, what: str, numbers: Sequence[str], others: Sequence[str]) -> None:
+    def __init__(self, problem: str, numbers: Sequence[str], others: Sequence[str]) -> None:
         offered = joined(numbers[:20]) or "none"
-        super().__init__(f"{what} Name columns of numbers as array: {offered}.", "array")
-        self.what, self.numbers, self.others = what, tuple(numbers), tuple(others)
+        super().__init__(f"{problem} Name columns of numbers as array: {offered}.", "array")
+        self.what, self.numbers, self.others = problem, tuple(numbers), tuple(others)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.what, self.numbers, self.others)

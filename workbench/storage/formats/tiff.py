@@ -41,15 +41,15 @@ def tiff_of(file: Any, place: Place) -> Any:
     log = logging.getLogger("tifffile")
     log.addHandler(records)
     try:
-        found = TiffFile(file)
-        pages = list(found.pages)
+        tiff = TiffFile(file)
+        pages = list(tiff.pages)
     finally:
         log.removeHandler(records)
     size = file.seek(0, os.SEEK_END)
     ends = (start + count for page in pages for start, count in zip(page.dataoffsets, page.databytecounts, strict=True))
     if max(ends, default=0) > size or any("invalid page offset" in each.getMessage() for each in records.buffer):
         raise bad(f"{place} is cut short: it goes on beyond its {size} bytes. Save or copy it again.")
-    return found
+    return tiff
 
 
 def find_tiff(place: Place, array: str | None) -> Found:
@@ -60,20 +60,20 @@ def find_tiff(place: Place, array: str | None) -> Found:
         names = [str(number) for number in range(len(pages.series))]
         name = choose(place, array, names) if len(names) > 1 or array is not None else None
         series = pages.series[int(name or 0)]
-        found = zarr.open_array(series.aszarr(level=0), mode="r")
+        level = zarr.open_array(series.aszarr(level=0), mode="r")
         dims = tuple(series.axes.lower())
-    check(place, name, found.shape, np.dtype(found.dtype))
+    check(place, name, level.shape, np.dtype(level.dtype))
     # Of a picture rows and columns are plain; of a stack their names say which are meant.
-    named = len(found.shape) > 2 and len(set(dims)) == len(found.shape)
-    chunks = lengths(found.chunks)
+    named = len(level.shape) > 2 and len(set(dims)) == len(level.shape)
+    chunks = lengths(level.chunks)
     return Found(
-        place.path, name, "tiff", lengths(found.shape), np.dtype(found.dtype), chunks, dims=dims if named else None
+        place.path, name, "tiff", lengths(level.shape), np.dtype(level.dtype), chunks, dims=dims if named else None
     )
 
 
 def look_tiff(place: Place) -> Listed:
     """Return the arrays of such a file, and messages about them."""
-    found = []
+    arrays = []
     with place.open() as file, tiff_of(file, place) as pages:
         for number, each in enumerate(pages.series):
             name = str(number) if len(pages.series) > 1 else ""
@@ -82,8 +82,8 @@ def look_tiff(place: Place) -> Listed:
             # Of a page; a series has more dimensions, or leaves out those of one sample.
             piece = each.keyframe.chunks[-len(each.shape) :]
             facts |= {"chunks": (1,) * (len(each.shape) - len(piece)) + piece, "dims": tuple(each.axes.lower())}
-            found.append(held_as(name, each.shape, each.dtype, compression=packed, **facts))
-    return tuple(found), ()
+            arrays.append(held_as(name, each.shape, each.dtype, compression=packed, **facts))
+    return tuple(arrays), ()
 
 
 def read_tiff(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:

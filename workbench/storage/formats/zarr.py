@@ -39,14 +39,14 @@ def find_zarr(place: Place, array: str | None, kind: str = "zarr") -> Found:
 
     name, dims = _in_group(place, array)
     with opened_at(place) as store:
-        found = safe(zarr.open_array(store, path=name or "", mode="r", **place.zarr_options), place)
-    dtype, shape = numpy_type(found), lengths(found.shape)
+        stored = safe(zarr.open_array(store, path=name or "", mode="r", **place.zarr_options), place)
+    dtype, shape = numpy_type(stored), lengths(stored.shape)
     check(place, name, shape, dtype)
-    chunks, attributes = lengths(found.shards or found.chunks), found.attrs.asdict()
+    chunks, attributes = lengths(stored.shards or stored.chunks), stored.attrs.asdict()
     # To xarray, whose mark the names of dimensions are, the fill value of format 2 means "missing".
-    fills = found.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
-    fill, named = found.fill_value if fills else None, dims if len(dims) == len(shape) else None
-    return Found(place.path, name, kind, shape, dtype, chunks, attributes=attributes, fill=fill, dims=named)
+    fills = stored.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
+    fill, named_dims = stored.fill_value if fills else None, dims if len(dims) == len(shape) else None
+    return Found(place.path, name, kind, shape, dtype, chunks, attributes=attributes, fill=fill, dims=named_dims)
 
 
 def _in_group(place: Place, array: str | None) -> tuple[str | None, tuple[str, ...]]:
@@ -133,21 +133,21 @@ def look_zarr(place: Place) -> Listed:
     until = time.monotonic() + COUNTING
     with opened_at(place) as store:
         opened = (zarr.open_array(store, path=name, mode="r", **place.zarr_options) for name in names)
-        found = [
+        arrays = [
             replace(_of_zarr(name, each, images.get(name)), **count_written(place, "zarr", name, until))
             for name, each in zip(names, opened, strict=True)
         ]
-    return tuple(found), outdated_remark(place)
+    return tuple(arrays), outdated_remark(place)
 
 
 def _of_zarr(name: str, array: Any, axes: tuple[str, ...] | None) -> Held:
-    said = array.attrs.asdict()
-    dims = axes or getattr(array.metadata, "dimension_names", None) or said.get("_ARRAY_DIMENSIONS")
+    attributes = array.attrs.asdict()
+    dims = axes or getattr(array.metadata, "dimension_names", None) or attributes.get("_ARRAY_DIMENSIONS")
     packed = ", ".join(_codec(each) for each in array.compressors) or None
-    named = tuple(dims) if dims and all(isinstance(each, str) for each in dims) else None
+    names = tuple(dims) if dims and all(isinstance(each, str) for each in dims) else None
     dtype = numpy_type(array)
     stored = {"chunks": array.chunks, "shards": array.shards, "compression": packed}
-    return held_as(name, array.shape, dtype, dims=named, **stored, **described(dtype, said))
+    return held_as(name, array.shape, dtype, dims=names, **stored, **described(dtype, attributes))
 
 
 def _codec(codec: Any) -> str:
