@@ -476,7 +476,7 @@ def test_a_seed_that_was_drawn_is_told_and_repeats_the_result() -> None:
 def test_numbers_rounded_as_they_are_read_are_counted(along: Any, dtype: str, exact: bool) -> None:
     # Both products of a pass use the same rounded numbers, so that no asymmetry could show it.
     x = (abs(noise(3)) * 30).astype(dtype)
-    operator = DaskOperator(da.from_array(x, chunks=(100, -1)), View(along), "row", kept=True)
+    operator = DaskOperator(da.from_array(x, chunks=(100, -1)), View(along), "row", in_memory=True)
     with dask.config.set(scheduler="sync"):
         operator.normal(np.eye(COLUMNS, 3), False)
     half, s = np.linalg.norm(x.astype(float)) / 2, np.array([3.0, 0.0])

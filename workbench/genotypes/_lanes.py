@@ -42,8 +42,8 @@ def _lowered(result: Any, *kinds: Any) -> Any:
 
     def declared(put: Any) -> Any:
         def generated(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
-            found = put(builder, *arguments)
-            return context.get_dummy_value() if found is None else found
+            value = put(builder, *arguments)
+            return context.get_dummy_value() if value is None else value
 
         @functools.wraps(put)
         def typed(_: Any, *__: Any) -> Any:
@@ -83,8 +83,8 @@ def _spread(builder: Any, value: Any) -> Any:
 def _bits(builder: Any, codes: Any, shift: int, mask: int) -> Any:
     """Return the codes moved to the left or right, with a mask applied."""
     by = ir.Constant(codes.type, [abs(shift)] * THIRD if codes.type == _OCTETS else abs(shift))
-    kept = ir.Constant(codes.type, [mask] * THIRD if codes.type == _OCTETS else mask)
-    return builder.and_(builder.shl(codes, by) if shift > 0 else builder.lshr(codes, by), kept)
+    bits = ir.Constant(codes.type, [mask] * THIRD if codes.type == _OCTETS else mask)
+    return builder.and_(builder.shl(codes, by) if shift > 0 else builder.lshr(codes, by), bits)
 
 
 def _entry(builder: Any, table: Any, word: Any, octet: int, bits: int) -> Any:
@@ -98,7 +98,7 @@ def _put_sums(builder: Any, multiples: Any, out: Any) -> None:
     """Put the sums of a multiple of each of three rows into a table: those of the first row side by side."""
     sums = [ir.Constant(_LANES, [0.0] * COLUMNS)]
     for of_row in reversed(multiples):
-        sums = [each if more is None else builder.fadd(each, more) for each in sums for more in of_row]
+        sums = [each if addend is None else builder.fadd(each, addend) for each in sums for addend in of_row]
     for i, each in enumerate(sums):
         _store(builder, each, _on(builder, out, i * ROW_BYTES))
 

@@ -55,18 +55,18 @@ def of_whole_arrays(group: Any, place: Place, names: Sequence[str]) -> tuple[str
 
     Raises BadInputError if some don't: these arrays are never empty in part, and Zarr would give zeros.
     """
-    found = (
+    messages = (
         written_chunks.remark(f"{place} ({name})", written_chunks.of_zarr(group[name], place, name), never=True)
         for name in names
         if name in group
     )
-    return tuple(filter(None, found))
+    return tuple(filter(None, messages))
 
 
 def read_zarr(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
     """Read a rectangle of a Zarr array."""
-    known = places.sentences_about(f"{place}, rows {rows.start} to {rows.stop - 1}", ZARR)
-    with known, naming_chunks(in_array(array, place, rows, columns)):
+    naming = places.sentences_about(f"{place}, rows {rows.start} to {rows.stop - 1}", ZARR)
+    with naming, naming_chunks(in_array(array, place, rows, columns)):
         return np.asarray(OnDisk(array)[rows, columns])
 
 
@@ -161,13 +161,13 @@ def genotypes_of_array(
     return Genotypes(packed, _names(samples, x.shape[1]), variants or Variants())
 
 
-def refuse_words(dtype: Any, what: str) -> None:
+def refuse_words(dtype: Any, name: str) -> None:
     """Raise a BadInputError unless this type can hold counts."""
     if np.dtype(dtype).kind not in "biuf":
-        raise BadInputError(f"{what} holds {dtype}, expected counts 0, 1 and 2 of variants × samples as numbers.")
+        raise BadInputError(f"{name} holds {dtype}, expected counts 0, 1 and 2 of variants × samples as numbers.")
 
 
-def is_transposed(shape: Sequence[int], orientation: str | None, samples: Sequence[str] | None, what: str) -> bool:
+def is_transposed(shape: Sequence[int], orientation: str | None, samples: Sequence[str] | None, name: str) -> bool:
     """Return whether the rows are samples.
 
     Raises
@@ -176,39 +176,39 @@ def is_transposed(shape: Sequence[int], orientation: str | None, samples: Sequen
         The array isn't a matrix, or its orientation is unknown, or contradicts the labels.
     """
     if len(shape) != 2:
-        raise BadInputError(f"{what} has {len(shape)} dimensions ({formats.by(shape)}), expected variants × samples.")
+        raise BadInputError(f"{name} has {len(shape)} dimensions ({formats.by(shape)}), expected variants × samples.")
     if orientation is not None:
         orientation = orientation.replace(" ", "").replace("x", "×")
         if orientation not in ORIENTATIONS:
             raise BadInputError(f"Unknown orientation {orientation!r}. Choose one of: {', '.join(ORIENTATIONS)}.")
     rows, columns = shape
     if samples is not None:
-        return _as_named(rows, columns, len(samples), orientation, what)
+        return _as_named(rows, columns, len(samples), orientation, name)
     if orientation is None and rows < columns:
         raise BadInputError(
-            f"{what} is {formats.by((rows, columns))}, and variants are mostly more than samples: say which way it "
+            f"{name} is {formats.by((rows, columns))}, and variants are mostly more than samples: say which way it "
             f"lies, orientation='{ORIENTATIONS[0]}' or orientation='{ORIENTATIONS[1]}'."
         )
     return orientation == ORIENTATIONS[1]
 
 
-def _as_named(rows: int, columns: int, named: int, orientation: str | None, what: str) -> bool:
-    fits = [length == named for length in (columns, rows)]
+def _as_named(rows: int, columns: int, n_names: int, orientation: str | None, name: str) -> bool:
+    fits = [length == n_names for length in (columns, rows)]
     if not any(fits):
         raise BadInputError(
-            f"{what} is {formats.by((rows, columns))}, and neither is the number of samples named, {named}."
+            f"{name} is {formats.by((rows, columns))}, and neither is the number of samples named, {n_names}."
         )
     if orientation is None:
         if all(fits) and rows != 1:
             raise BadInputError(
-                f"{what} is {formats.by((rows, columns))} with {named} samples, so it could lie either way: say "
+                f"{name} is {formats.by((rows, columns))} with {n_names} samples, so it could lie either way: say "
                 f"orientation='{ORIENTATIONS[0]}' or orientation='{ORIENTATIONS[1]}'."
             )
         return not fits[0]
     transposed = orientation == ORIENTATIONS[1]
     if not fits[transposed]:
         raise BadInputError(
-            f"{what} is {formats.by((rows, columns))}: {named} samples are named, which contradicts "
+            f"{name} is {formats.by((rows, columns))}: {n_names} samples are named, which contradicts "
             f"orientation='{orientation}'. Try orientation='{ORIENTATIONS[not transposed]}'."
         )
     return transposed
@@ -231,8 +231,8 @@ _EXPECTED = "call_genotype (variants × samples × ploidy) and sample_id"
 
 def _copies(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray[Any, Any]:
     """Count copies of any alternate allele. The one allele of a haploid call counts twice, as PLINK writes it."""
-    known = places.sentences_about(f"{place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole")
-    with known, naming_chunks(in_array(array, place, rows, columns)):
+    naming = places.sentences_about(f"{place}, variants {rows.start} to {rows.stop - 1}", "call_genotype whole")
+    with naming, naming_chunks(in_array(array, place, rows, columns)):
         calls = np.asarray(OnDisk(array)[rows, columns])
     if calls.shape[2] == 1:
         calls = np.repeat(calls, 2, axis=2)
@@ -274,19 +274,19 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
         raise BadInputError(f"{place} has no array sample_id. Expected a VCF Zarr group with {_EXPECTED}.")
     variants, alternates = _variants(group, n_variants, place)
     labels = {"samples": samples.tolist(), "variants": variants, "rows": rows, "source": place}
-    given = {"orientation": "variants×samples", "missing": -1, **labels}
-    found = genotypes_of_counts(in_zarr(calls, _copies, place), **given)
+    options = {"orientation": "variants×samples", "missing": -1, **labels}
+    genotypes = genotypes_of_counts(in_zarr(calls, _copies, place), **options)
     if _starts_haploid(calls, place):
-        found = replace(found, remarks=(*found.remarks, _HAPLOID))
+        genotypes = replace(genotypes, remarks=(*genotypes.remarks, _HAPLOID))
     several = np.flatnonzero(alternates > 1)
     if not several.size or multiallelic == "any":
-        return found
+        return genotypes
     if multiallelic == "refuse":
         raise BadInputError(
             f"{place} has {several.size} sites with more than one alternate allele, the first at variant {several[0]}. "
             "Choose multiallelic='any' to count copies of any of them, or 'drop'."
         )
-    return found[alternates <= 1]
+    return genotypes[alternates <= 1]
 
 
 _HAPLOID = "Haploid calls: the one allele of each counts twice, as in PLINK's .bed files."

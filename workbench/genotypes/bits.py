@@ -39,7 +39,7 @@ def by_sample(packed: Matrix, n_samples: int) -> Matrix:
     """
     rows, width = packed.shape
     words = -(-rows // _ROWS)
-    found = np.empty((PER_BYTE * width, 2, 8 * words), np.uint8)
+    planes = np.empty((PER_BYTE * width, 2, 8 * words), np.uint8)
     step = _ROWS * max(1, kernels.TILE_BYTES // (2 * _ROWS * max(1, width)))
     for start in range(0, rows, step):
         tile = packed[start : start + step]
@@ -51,16 +51,16 @@ def by_sample(packed: Matrix, n_samples: int) -> Matrix:
             moved = (x ^ x >> shift) & mask
             x ^= moved ^ moved << shift
         bits = x.view(np.uint8).reshape(eights, width, PER_BYTE, 2).transpose(1, 2, 3, 0)
-        found[:, :, start // 8 : start // 8 + eights] = bits.reshape(PER_BYTE * width, 2, eights)
-    return found[:n_samples].view("<u8")
+        planes[:, :, start // 8 : start // 8 + eights] = bits.reshape(PER_BYTE * width, 2, eights)
+    return planes[:n_samples].view("<u8")
 
 
 def joined(planes: Sequence[Matrix]) -> Matrix:
     """Join the planes of the same samples in several blocks, filled up with missing genotypes."""
     words = sum(each.shape[2] for each in planes)
-    found = np.full((*planes[0].shape[:2], -(-words // _SIDE_BY_SIDE) * _SIDE_BY_SIDE), ~_WORD(0))
-    np.concatenate(planes, axis=2, out=found[:, :, :words])
-    return found
+    whole = np.full((*planes[0].shape[:2], -(-words // _SIDE_BY_SIDE) * _SIDE_BY_SIDE), ~_WORD(0))
+    np.concatenate(planes, axis=2, out=whole[:, :, :words])
+    return whole
 
 
 def pairs(one: Matrix, other: Matrix, same: bool) -> Matrix:
@@ -69,19 +69,19 @@ def pairs(one: Matrix, other: Matrix, same: bool) -> Matrix:
     Where both are heterozygous, where they have no allele in common, where the first is heterozygous and the other
     known, and the other way round. For the `same` samples only the part above the diagonal counts.
     """
-    found = np.zeros((4, len(one), len(other)), np.int64)
+    counts = np.zeros((4, len(one), len(other)), np.int64)
     if installed():
         from workbench.genotypes import _bits
 
-        _bits.pairs(np.ascontiguousarray(one), np.ascontiguousarray(other), same, found)
-        return found
+        _bits.pairs(np.ascontiguousarray(one), np.ascontiguousarray(other), same, counts)
+        return counts
     low, high = other[:, 0], other[:, 1]
     het, unknown = low & ~high, low & high
     for i, (a, b) in enumerate(one):
         planes = (a & ~b & het, ~(a | low) & (b ^ high), a & ~b & ~unknown, het & ~(a & b))
         for which, bits in enumerate(planes):
-            found[which, i] = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
-    return found
+            counts[which, i] = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+    return counts
 
 
 def known_together(one: Matrix, other: Matrix) -> Matrix:

@@ -49,15 +49,15 @@ def of_chosen_samples(
     if not genotypes.n_samples:  # callers that need samples check it
         return genotypes
     mask, remarks = np.ones(genotypes.n_samples, bool), [*genotypes.remarks, *_on_repeats(genotypes)]
-    for name, given, stays in (("keep_samples", keep_samples, True), ("remove", remove, False)):
-        if given is not None:
-            named, notes = _named(genotypes, name, given, storage_options)
-            mask &= named if stays else ~named
+    for name, names, stays in (("keep_samples", keep_samples, True), ("remove", remove, False)):
+        if names is not None:
+            mask_of_names, notes = _named(genotypes, name, names, storage_options)
+            mask &= mask_of_names if stays else ~mask_of_names
             remarks += notes
     if not mask.any():
         raise BadInputError(f"keep_samples and remove leave none of {genotypes.n_samples} samples. Leave out fewer.")
-    chosen = genotypes if mask.all() else genotypes.of_samples(mask)
-    return replace(chosen, remarks=tuple(dict.fromkeys(remarks)))
+    selected = genotypes if mask.all() else genotypes.of_samples(mask)
+    return replace(selected, remarks=tuple(dict.fromkeys(remarks)))
 
 
 def _on_repeats(genotypes: Genotypes) -> list[str]:
@@ -72,7 +72,7 @@ def _named(
     genotypes: Genotypes, parameter: str, given: Names, options: places.Options | None
 ) -> tuple[Matrix, list[str]]:
     """Return a mask of the named samples, and a message about names that no sample has."""
-    asked, what = _lines(parameter, given, options)
+    requested, source = _lines(parameter, given, options)
     samples = [str(name) for name in np.asarray(genotypes.samples).tolist()]
     places_of: dict[Any, list[int]] = {}
     for i, name in enumerate(samples):
@@ -83,27 +83,27 @@ def _named(
         for i, pair in enumerate(zip(as_text(families).tolist(), as_text(names).tolist(), strict=True)):
             places_of.setdefault(pair, []).append(i)
     mask, unknown = np.zeros(len(samples), bool), 0
-    for words in asked:
+    for words in requested:
         pair = (words[0], words[-1])
         ways: tuple[Any, ...] = (" ".join(words), "_".join(words))
         ways += (pair,) if len(words) == 2 and families is not None and words[0] != "0" else words[-1:]
-        found = next((places_of[way] for way in ways if way in places_of), [])
-        unknown += not found
-        mask[found] = True
-    if asked and not mask.any():
+        at = next((places_of[way] for way in ways if way in places_of), [])
+        unknown += not at
+        mask[at] = True
+    if requested and not mask.any():
         raise BadInputError(
-            f"{what} names none of the samples: the first there is {' '.join(asked[0])!r}, the first sample "
+            f"{source} names none of the samples: the first there is {' '.join(requested[0])!r}, the first sample "
             f"{samples[0]!r}. Expected {_LINES}."
         )
-    return mask, [f"{what} names {unknown} that are no samples here, of {len(asked)}."] if unknown else []
+    return mask, [f"{source} names {unknown} that are no samples here, of {len(requested)}."] if unknown else []
 
 
-def _lines(parameter: str, given: Names, options: places.Options | None) -> tuple[list[tuple[str, ...]], str]:
+def _lines(parameter: str, names: Names, options: places.Options | None) -> tuple[list[tuple[str, ...]], str]:
     """Return names, as one or two words each, and their source."""
-    if not isinstance(given, (str, Path)):
-        words = [str(each) for each in (given.tolist() if hasattr(given, "tolist") else given)]
+    if not isinstance(names, (str, Path)):
+        words = [str(each) for each in (names.tolist() if hasattr(names, "tolist") else names)]
         return [tuple(each.split(maxsplit=1)) if each.strip() else ("",) for each in words], parameter
-    place = places.full(given, options if "://" in str(given) else None)
+    place = places.full(names, options if "://" in str(names) else None)
     with places.sentences_about(place, _LINES):
         lines = [line.split() for line in place.read().decode("utf-8-sig").splitlines() if line.strip()]
     head = [word.lstrip("#").upper() for word in lines[0]] if lines else []
@@ -131,9 +131,9 @@ def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:
     names, number = np.unique(contigs, return_inverse=True)
     autosomes = np.array([chromosome(str(name)) in _AUTOSOMES for name in names], bool)
     if not autosomes.any():
-        shown = ", ".join(map(str, names[:5])) or "there are none"
+        listed = ", ".join(map(str, names[:5])) or "there are none"
         raise BadInputError(
-            f"autosomes_only leaves nothing: no contig is one of 1 to 22 or chr1 to chr22. There are: {shown}."
+            f"autosomes_only leaves nothing: no contig is one of 1 to 22 or chr1 to chr22. There are: {listed}."
         )
     mask: np.ndarray[Any, Any] = autosomes[number]
     return mask
@@ -168,30 +168,30 @@ def chromosome(contig: str) -> str:
     PLINK's 23 to 26 stay numbers: in other species they are ordinary chromosomes.
     """
     name = contig.lower().removeprefix("chr")
-    found = _REFSEQ.fullmatch(name)
-    if found is None:
+    match = _REFSEQ.fullmatch(name)
+    if match is None:
         return name.lstrip("0") or name
-    return {"23": "x", "24": "y"}.get(found[1], found[1].lstrip("0"))
+    return {"23": "x", "24": "y"}.get(match[1], match[1].lstrip("0"))
 
 
-def are_regions(given: str) -> bool:
+def are_regions(text: str) -> bool:
     """Return whether a text lists regions and isn't a path."""
-    return all(_REGION.fullmatch(part) for part in _split(given))
+    return all(_REGION.fullmatch(part) for part in _split(text))
 
 
-def _split(given: str) -> list[str]:
-    return re.split(r"[,;\s]+", given.strip(",; "))
+def _split(text: str) -> list[str]:
+    return re.split(r"[,;\s]+", text.strip(",; "))
 
 
 def _read_regions(given: Regions) -> list[tuple[str, int, int]]:
     parts = _split(str(given)) if isinstance(given, (str, Path)) else [str(each) for each in given]
-    found = [_REGION.fullmatch(part) for part in parts]
-    if all(found):
-        regions = [(match[1], int(match[2]), int(match[3])) for match in found if match]
-    elif isinstance(given, (str, Path)) and not any(found):
+    matches = [_REGION.fullmatch(part) for part in parts]
+    if all(matches):
+        regions = [(match[1], int(match[2]), int(match[3])) for match in matches if match]
+    elif isinstance(given, (str, Path)) and not any(matches):
         regions = _read_bed(places.full(given))
     else:
-        wrong = next(part for part, match in zip(parts, found, strict=True) if match is None)
+        wrong = next(part for part, match in zip(parts, matches, strict=True) if match is None)
         raise BadInputError(f"leave_out has {wrong!r}, expected {_BED}.")
     for contig, first, last in regions:
         if last < first:
@@ -221,15 +221,15 @@ def barred(
     leave_out: Regions | None = None,
 ) -> Mapping[str, Matrix]:
     """Return masks of the excluded variants by reason (`scaling.REASONS`); the last reason that applies counts."""
-    found: dict[str, Matrix] = {}
+    masks: dict[str, Matrix] = {}
     if autosomes_only:
-        found["not autosomal"] = ~on_autosomes(genotypes)
+        masks["not autosomal"] = ~on_autosomes(genotypes)
     if leave_out is not None:
-        found["in a region left out"] = inside = in_regions(genotypes, leave_out)
+        masks["in a region left out"] = inside = in_regions(genotypes, leave_out)
         if len(leave_out if isinstance(leave_out, Sequence) else str(leave_out)) and not inside.any():
             warnings.warn(nowhere(genotypes), UserWarning, stacklevel=3)
     mask = as_mask(kept, genotypes)
-    return found if mask is None else found | {"not asked for": ~mask}
+    return masks if mask is None else masks | {"not asked for": ~mask}
 
 
 def rest(barred: Mapping[str, Matrix]) -> Matrix | None:

@@ -35,9 +35,9 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
         return kernels.normal(packed, sites, q)
     xp, n_bytes, width = namespace(packed), packed.shape[1], q.planes.shape[2]
     factors = kernels.rounded(packed, sites, q)[1]
-    left, squared = xp.empty((packed.shape[0], width), q.planes.dtype), factors * factors
+    products_of_rows, squared = xp.empty((packed.shape[0], width), q.planes.dtype), factors * factors
     total = xp.zeros((width, PER_BYTE * groups_of(n_bytes)), np.float64)
-    for x, y, part in _tiles(packed, sites, q, left):
+    for x, y, part in _tiles(packed, sites, q, products_of_rows):
         y *= squared[part]
         # Sums of so many rows in the precision of Q; they are added up in float64.
         whole = len(x) // ROWS_IN_SINGLE * ROWS_IN_SINGLE
@@ -53,11 +53,11 @@ def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
     """Return Ã Q of a block in our codes."""
     if not on_device(packed):
         return kernels.projected(packed, sites, q)
-    found = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
-    for _ in _tiles(packed, sites, q, found):
+    result = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
+    for _ in _tiles(packed, sites, q, result):
         pass
-    found *= kernels.rounded(packed, sites, q)[1]
-    return found
+    result *= kernels.rounded(packed, sites, q)[1]
+    return result
 
 
 def counted(packed: Any, n_samples: int) -> Matrix:
@@ -68,8 +68,8 @@ def counted(packed: Any, n_samples: int) -> Matrix:
     copies = xp.zeros((height, 3), np.int32)
     parameters = (xp.ascontiguousarray(packed), n_bytes, height, int(kernels.last_byte(n_samples)), copies)
     kernel("count")((max(1, -(-height // _COUNTING[1])),), _COUNTING, parameters)
-    known = host(copies).astype(np.int64)
-    return np.column_stack([n_samples - known.sum(axis=1), known])
+    counts = host(copies).astype(np.int64)
+    return np.column_stack([n_samples - counts.sum(axis=1), counts])
 
 
 def oversamples(k: int) -> int:
@@ -94,8 +94,8 @@ def rows_of(groups: int, itemsize: int) -> int:
     return max(1, rows // ROWS_IN_SINGLE * ROWS_IN_SINGLE or rows)
 
 
-def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:
-    """Yield decoded rows, in a buffer that is used again; their X Q − μ 1ᵀQ is put into `left`."""
+def _tiles(packed: Any, sites: Matrix, q: Narrow, out: Any) -> Iterator[tuple[Any, Any, slice]]:
+    """Yield decoded rows, in a buffer that is used again; their X Q − μ 1ᵀQ is put into `out`."""
     xp, dtype, (height, n_bytes), width = namespace(packed), q.planes.dtype, packed.shape, q.planes.shape[2]
     groups = groups_of(n_bytes)
     rows = max(1, min(height, rows_of(groups, dtype.itemsize)))
@@ -103,15 +103,15 @@ def _tiles(packed: Any, sites: Matrix, q: Narrow, left: Any) -> Iterator[tuple[A
     right = np.zeros((PER_BYTE * groups, width), dtype)
     right[: PER_BYTE * n_bytes] = kernels.by_samples(q.planes)
     right[PER_BYTE * n_bytes] = -q.ones
-    there, packed = to_device_of(right, packed), xp.ascontiguousarray(packed)
+    factors, packed = to_device_of(right, packed), xp.ascontiguousarray(packed)
     means = xp.ascontiguousarray(kernels.rounded(packed, sites, q)[0][:, 0])
     for start in range(0, height, rows):
         part = slice(start, min(start + rows, height))
-        n, y = part.stop - start, left[part]
+        n, y = part.stop - start, out[part]
         x = buffer[:n]
         parameters = (packed[part], n_bytes, n, means[part], x, groups)
         kernel(f"decode_{dtype}")(grid(groups, n), (THREADS,), parameters)
-        xp.matmul(x, there, out=y)
+        xp.matmul(x, factors, out=y)
         yield x, y, part
 
 

@@ -34,12 +34,12 @@ def lines(arrays: Mapping[str, Any]) -> dict[str, Iterator[str]]:
     if not {"scores", "singular_values"} <= arrays.keys() or "sample" not in arrays["scores"].coords:
         raise BadInputError("PLINK's files hold scores of samples, which genotype_pca has. Save these arrays as .npz.")
     scaler = arrays["scores"].attrs["scaler"]
-    found = {"eigenvec": _eigenvec(arrays["scores"]), "eigenval": _eigenval(arrays, scaler)}
+    files = {"eigenvec": _eigenvec(arrays["scores"]), "eigenval": _eigenval(arrays, scaler)}
     loadings = arrays.get("loadings")
     needed = {"contig", "variant", "other_allele", "counted_allele"}
     if loadings is not None and scaler in _BY_FREQUENCY and needed <= loadings.coords.keys():
-        found |= {"eigenvec.var": _loadings(loadings), "acount": _counts(loadings)}
-    return found
+        files |= {"eigenvec.var": _loadings(loadings), "acount": _counts(loadings)}
+    return files
 
 
 def _eigenvec(scores: Any) -> Iterator[str]:

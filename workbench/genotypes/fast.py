@@ -87,20 +87,20 @@ def gathered(total: Matrix, q: Narrow) -> Matrix:
     groups, _, columns = total.shape
     strips = total[:, :-1].reshape(groups, -1, PER_BYTE, STRIP, columns).transpose(1, 3, 2, 0, 4)
     width = q.planes.shape[2]
-    found = strips.reshape(-1, groups * columns)[: q.n_samples, :width].copy()
-    found -= total[:, -1].reshape(-1)[:width]
-    return found
+    sums = strips.reshape(-1, groups * columns)[: q.n_samples, :width].copy()
+    sums -= total[:, -1].reshape(-1)[:width]
+    return sums
 
 
 def counted(packed: Any, n_samples: int) -> Matrix:
     """Count samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
     if on_device(packed):
         return kernels.counted(packed, n_samples)
-    found = np.empty((packed.shape[0], 4), np.int64)
+    counts = np.empty((packed.shape[0], 4), np.int64)
     last = int(kernels.last_byte(n_samples))
-    _lanes().counted(np.ascontiguousarray(packed), last, found)
-    found[:, 0] += n_samples
-    return found
+    _lanes().counted(np.ascontiguousarray(packed), last, counts)
+    counts[:, 0] += n_samples
+    return counts
 
 
 def oversamples(k: int) -> int:

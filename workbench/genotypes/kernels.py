@@ -38,7 +38,7 @@ def counted(packed: Any, n_samples: int) -> Matrix:
     """Count samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
     xp, width = namespace(packed), packed_width(n_samples)
     words = -(-width // 8)
-    found = np.empty((packed.shape[0], 4), np.int64)
+    counts = np.empty((packed.shape[0], 4), np.int64)
     many = MANY_ROWS if on_device(packed) else COUNTED_ROWS
     buffer = xp.zeros((min(many, packed.shape[0]), 8 * words), np.uint8)
     for part in _parts(packed.shape[0], many):
@@ -49,9 +49,9 @@ def counted(packed: Any, n_samples: int) -> Matrix:
         low, high = word & _LOW, word >> np.uint64(1) & _LOW
         each = [_ones(xp, bits) for bits in (low, high, low & high)]
         one, two, both = (host(bits) for bits in each)
-        found[part, 1], found[part, 2], found[part, 3] = one - both, two - both, both
-    found[:, 0] = n_samples - found[:, 1] - found[:, 2] - found[:, 3]
-    return found
+        counts[part, 1], counts[part, 2], counts[part, 3] = one - both, two - both, both
+    counts[:, 0] = n_samples - counts[:, 1] - counts[:, 2] - counts[:, 3]
+    return counts
 
 
 _LOW = np.uint64(0x5555_5555_5555_5555)
@@ -99,17 +99,17 @@ def to_planes(q: Matrix, dtype: Any) -> Matrix:
 def by_samples(planes: Matrix) -> Matrix:
     """Undo `to_planes` exactly: return rows for the samples of all bytes, in the precision of the planes."""
     _, n_bytes, columns = planes.shape
-    found = np.empty((n_bytes, PER_BYTE, columns), planes.dtype)
-    np.multiply(planes.transpose(1, 0, 2), _POWERS[:, 0], out=found, casting="same_kind")
-    return found.reshape(-1, columns)
+    rows = np.empty((n_bytes, PER_BYTE, columns), planes.dtype)
+    np.multiply(planes.transpose(1, 0, 2), _POWERS[:, 0], out=rows, casting="same_kind")
+    return rows.reshape(-1, columns)
 
 
 def from_planes(z: Matrix, n_samples: int) -> Matrix:
     """Undo `to_planes` for sums: from shape (columns, 4, bytes) to (n_samples, columns)."""
     columns, _, n_bytes = z.shape
-    found = np.empty((n_bytes, PER_BYTE, columns))
-    np.divide(z.transpose(2, 1, 0), _POWERS[:, 0], out=found)
-    return found.reshape(-1, columns)[:n_samples]
+    rows = np.empty((n_bytes, PER_BYTE, columns))
+    np.divide(z.transpose(2, 1, 0), _POWERS[:, 0], out=rows)
+    return rows.reshape(-1, columns)[:n_samples]
 
 
 _POWERS = 4.0 ** np.arange(PER_BYTE).reshape(PER_BYTE, 1, 1)
@@ -157,11 +157,11 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     """Return ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
     xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
     means, factors = rounded(packed, sites, q)
-    left, squared = xp.empty((height, width), q.planes.dtype), factors * factors
+    y_room, squared = xp.empty((height, width), q.planes.dtype), factors * factors
     total, shift = xp.zeros((width, PER_BYTE * n_bytes), np.float64), xp.zeros(width, np.float64)
-    recent, product = xp.zeros(total.shape, left.dtype), xp.empty(total.shape, left.dtype)
+    recent, product = xp.zeros(total.shape, y_room.dtype), xp.empty(total.shape, y_room.dtype)
     pending = 0
-    for x, y, part in _tiles(packed, sites, means, q, left):
+    for x, y, part in _tiles(packed, sites, means, q, y_room):
         y *= squared[part]
         shift += (means[part] * y).sum(axis=0)
         recent += products.left(y, x, product)
@@ -175,12 +175,12 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
 
 def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
     """Return Ã Q of a block in our codes."""
-    found = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
+    result = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
     means, factors = rounded(packed, sites, q)
-    for _ in _tiles(packed, sites, means, q, found):
+    for _ in _tiles(packed, sites, means, q, result):
         pass
-    found *= factors
-    return found
+    result *= factors
+    return result
 
 
 def rounded(packed: Any, sites: Matrix, q: Narrow) -> tuple[Any, Any]:
@@ -197,8 +197,8 @@ def rounded(packed: Any, sites: Matrix, q: Narrow) -> tuple[Any, Any]:
 _THREE = np.array([3.0, 0.0])
 
 
-def _tiles(packed: Any, sites: Matrix, means: Any, q: Narrow, left: Any) -> Iterator[tuple[Any, Any, slice]]:
-    """Yield some decoded rows at a time, in a reused buffer; X Q − μ 1ᵀQ is put into their rows of `left`."""
+def _tiles(packed: Any, sites: Matrix, means: Any, q: Narrow, out: Any) -> Iterator[tuple[Any, Any, slice]]:
+    """Yield some decoded rows at a time, in a reused buffer; X Q − μ 1ᵀQ is put into their rows of `out`."""
     xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
     rows = _tile_rows(packed, q.planes.dtype.itemsize)
     buffer = xp.empty((rows, PER_BYTE, n_bytes), q.planes.dtype)
@@ -208,7 +208,7 @@ def _tiles(packed: Any, sites: Matrix, means: Any, q: Narrow, left: Any) -> Iter
     between = xp.empty((rows if any(incomplete) else 0, n_bytes), q.planes.dtype)
     room = products.room_for(buffer.reshape(rows, -1), width)
     for part, fill in zip(_parts(height, rows), incomplete, strict=True):
-        p, mean, y = packed[part], means[part], left[part]
+        p, mean, y = packed[part], means[part], out[part]
         decoded = buffer[: len(p)]
         xp.bitwise_and(p[:, None], masks, out=decoded)
         if fill:

@@ -61,14 +61,14 @@ def description(group: Any, place: Place) -> tuple[Description, bool]:
 
     Raises BadInputError if a later version of this package wrote it.
     """
-    said = dict(cast("dict[str, Any]", group.attrs[_KEY]))
-    if said.get("version") != VERSION:
+    attributes = dict(cast("dict[str, Any]", group.attrs[_KEY]))
+    if attributes.get("version") != VERSION:
         raise BadInputError(
-            f"{place} is a store of version {said.get('version')}, expected {VERSION}: "
+            f"{place} is a store of version {attributes.get('version')}, expected {VERSION}: "
             "update dask-workbench, or pack again."
         )
-    complete = bool(said.pop("complete"))
-    return Description(**said), complete
+    complete = bool(attributes.pop("complete"))
+    return Description(**attributes), complete
 
 
 def finished(place: Place) -> set[int]:
@@ -82,10 +82,10 @@ def read_store(group: Any, place: Place) -> Genotypes:
 
     Raises BadInputError if it isn't finished, or an array or a part of it is missing.
     """
-    said, complete = description(group, place)
+    about, complete = description(group, place)
     if not complete:
         raise BadInputError(
-            f"{place} is not finished: call pack_to_zarr again with the same source, {said.source or 'an array'}, and "
+            f"{place} is not finished: call pack_to_zarr again with the same source, {about.source or 'an array'}, and "
             "it goes on where it stopped."
         )
     for expected in (PACKED, SAMPLE_NAMES):
@@ -94,17 +94,17 @@ def read_store(group: Any, place: Place) -> Genotypes:
     remarks = of_whole_arrays(group, place, (PACKED, SAMPLE_NAMES))
     samples = as_text(safe(group[SAMPLE_NAMES], place)[:])
     table = {key: _column(safe(array, place)) for key, array in group["samples"].arrays() if key != "name"}
-    known = {field.name for field in fields(Variants)}
-    kept = group["variants"].arrays() if "variants" in group else ()
-    variants = Variants(**{key: _column(safe(array, place)) for key, array in kept if key in known})
+    names = {field.name for field in fields(Variants)}
+    columns = group["variants"].arrays() if "variants" in group else ()
+    variants = Variants(**{key: _column(safe(array, place)) for key, array in columns if key in names})
     read = partial(_read_packed, safe(group[PACKED], place), place.path)
-    packed = packed_array(read, said.n_variants, said.n_samples, said.rows)
+    packed = packed_array(read, about.n_variants, about.n_samples, about.rows)
     return Genotypes(packed, samples, variants, table, source=place.path, remarks=remarks)
 
 
 def _read_packed(array: Any, place: str, start: int, stop: int) -> np.ndarray[Any, Any]:
-    known = places.sentences_about(f"{place}, variants {start} to {stop - 1}", "a block as pack_to_zarr writes it")
-    with known, naming_chunks(in_array(array, place, slice(start, stop))):
+    naming = places.sentences_about(f"{place}, variants {start} to {stop - 1}", "a block as pack_to_zarr writes it")
+    with naming, naming_chunks(in_array(array, place, slice(start, stop))):
         return np.asarray(OnDisk(array)[start:stop])
 
 

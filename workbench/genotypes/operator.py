@@ -75,7 +75,7 @@ class Sums:
 class GenotypeOperator(Operator):
     """Centred and scaled genotypes of variants × samples. Sites are counted on the first pass, within it.
 
-    `kept_rows` is a mask of the sites that may take part. With `keep`, the packed blocks stay in memory between passes.
+    `allowed_rows` is a mask of the sites that may take part. With `keep`, packed blocks stay in memory between passes.
     """
 
     def __init__(
@@ -84,30 +84,30 @@ class GenotypeOperator(Operator):
         rule: Rule,
         *,
         kernel: Kernel,
-        kept_rows: Matrix | None = None,
+        allowed_rows: Matrix | None = None,
         keep: bool | None = None,
         at_least: int = 1,
     ) -> None:
         self.rule, self.kernel, self.at_least = rule, kernel, at_least
-        self.kept_rows = kept_rows
+        self.allowed_rows = allowed_rows
         nbytes = int(genotypes.packed.nbytes)
-        kept = nbytes < most_kept(on_devices(genotypes.packed)) if keep is None else keep
-        super().__init__(genotypes.shape, nbytes, kept)
-        packed = blocked(genotypes, self.kept, kernel.largest_block)
-        self.packed = for_passes(packed, self.kept)
+        in_memory = nbytes < most_kept(on_devices(genotypes.packed)) if keep is None else keep
+        super().__init__(genotypes.shape, nbytes, in_memory)
+        packed = blocked(genotypes, self.in_memory, kernel.largest_block)
+        self.packed = for_passes(packed, self.in_memory)
         self._genotypes = replace(genotypes, packed=self.packed)
         # Σ f² over all genotypes, and over those missing, for which their site's mean stands.
         self._entries, self._imputed = 0.0, 0.0
         self._quiet = np.zeros(0, np.intp)
         self.verdict = np.zeros(0, np.uint8)
         self._more: list[Any] = [None] * len(self.packed.chunks[0])
-        if kept_rows is not None:
-            self._more = _sent([kept_rows[part] for part in slices(self.packed.chunks[0])])
+        if allowed_rows is not None:
+            self._more = _sent([allowed_rows[part] for part in slices(self.packed.chunks[0])])
         # Of each block, where it was computed: 24 bytes a site, of which a biobank has millions.
         self._sites: list[Delayed] = []
 
     @property
-    def kept_sites(self) -> Matrix:
+    def used_sites(self) -> Matrix:
         """Sites that are included."""
         return self.verdict == 0
 
@@ -128,9 +128,9 @@ class GenotypeOperator(Operator):
 
     def started(self, q: Matrix, single: bool) -> Matrix:
         """Return `q`, or, for many genotypes in memory, q turned towards the leading vectors of some variants."""
-        if not self.kept or math.prod(self.shape) < MANY:
+        if not self.in_memory or math.prod(self.shape) < MANY:
             return q
-        rows = np.arange(self.shape[0]) if self.kept_rows is None else np.flatnonzero(self.kept_rows)
+        rows = np.arange(self.shape[0]) if self.allowed_rows is None else np.flatnonzero(self.allowed_rows)
         sample = GenotypeOperator(self._genotypes[rows[::EVERY]], self.rule, kernel=self.kernel, keep=True, at_least=0)
         turned = q
         for _ in range(TURNS):
@@ -142,9 +142,9 @@ class GenotypeOperator(Operator):
         self.passes += 1
         task = _Reading(self.kernel, self.rule, self.shape[1], with_triangle, first)
         narrow = Narrow.of(q, single)
-        given = narrow if with_triangle else self.kernel.arranged(narrow)
-        name, more = in_pass("genotypes", self.passes), [(each,) for each in self._more]
-        total = reduction(name, self.packed, task, given, _added, more)
+        factors = narrow if with_triangle else self.kernel.arranged(narrow)
+        name, extra = in_pass("genotypes", self.passes), [(each,) for each in self._more]
+        total = reduction(name, self.packed, task, factors, _added, extra)
         sums: Sums
         if first:
             sums, self._sites = total.computed_and_left(_sites)
@@ -161,10 +161,10 @@ class GenotypeOperator(Operator):
 
     def _learn(self, blocks: Sequence[Learned]) -> None:
         self.verdict = np.concatenate([block.verdict for block in blocks])
-        left = int(np.count_nonzero(self.kept_sites))
-        if left < self.at_least:
+        n_used = int(np.count_nonzero(self.used_sites))
+        if n_used < self.at_least:
             raise BadInputError(
-                f"Of {self.shape[0]} variants {left} can take part, and {self.at_least} components need as many: the "
+                f"Of {self.shape[0]} variants {n_used} can take part, and {self.at_least} components need as many: the "
                 "others are monomorphic, all missing or left out. Ask for fewer components or leave out less."
             )
         self.squares = math.fsum(block.squares for block in blocks)
@@ -181,10 +181,10 @@ class GenotypeOperator(Operator):
         if not self._quiet.size:
             return self._quiet
         read = dask.delayed(_known_at, pure=True)
-        kept = [self.kept_sites[part] for part in slices(self.packed.chunks[0])]
-        blocks = zip(self.packed.to_delayed()[:, 0], kept, strict=True)
-        known = np.any(dask.compute(*(read(block, stays, self._quiet) for block, stays in blocks)), axis=0)
-        return self._quiet[~known]
+        used = [self.used_sites[part] for part in slices(self.packed.chunks[0])]
+        blocks = zip(self.packed.to_delayed()[:, 0], used, strict=True)
+        seen = np.any(dask.compute(*(read(block, stays, self._quiet) for block, stays in blocks)), axis=0)
+        return self._quiet[~seen]
 
     def counted(self) -> da.Array:
         """Return copies of the counted allele and samples in which it is known, for each site that takes part."""
@@ -201,7 +201,7 @@ class GenotypeOperator(Operator):
 
     def _joined(self, parts: Sequence[Delayed], columns: int, meta: Any) -> da.Array:
         """Join the results of each block's sites that take part into one array."""
-        heights = [int(np.count_nonzero(self.kept_sites[part])) for part in slices(self.packed.chunks[0])]
+        heights = [int(np.count_nonzero(self.used_sites[part])) for part in slices(self.packed.chunks[0])]
         arrays = zip(parts, heights, strict=True)
         return da.concatenate([da.from_delayed(part, (height, columns), meta=meta) for part, height in arrays])
 
@@ -211,14 +211,14 @@ def _known_at(packed: Any, stays: Matrix, samples: Matrix) -> Matrix:
     codes = host(packed[:, to_device_of(samples // PER_BYTE, packed)])[stays] >> (2 * (samples % PER_BYTE)).astype(
         np.uint8
     )
-    known: Matrix = (codes & 3 != 3).any(axis=0)
-    return known
+    seen: Matrix = (codes & 3 != 3).any(axis=0)
+    return seen
 
 
-def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LARGEST_BLOCK) -> Any:
+def blocked(genotypes: Genotypes, held: bool = False, largest: int = kernels.LARGEST_BLOCK) -> Any:
     """Return the packed blocks, of sizes that keep several threads busy and fit in memory together.
 
-    Blocks to be `kept` are views of the blocks as read; of others only the needed rows are read. Blocks are joined if
+    Blocks to be `held` are views of the blocks as read; of others only the needed rows are read. Blocks are joined if
     the `largest` exceeds the size read at once, or half of a block is larger than any of them.
     """
     packed = genotypes.packed
@@ -227,7 +227,7 @@ def blocked(genotypes: Genotypes, kept: bool = False, largest: int = kernels.LAR
     rows = max(kernels.TILE_ROWS, -(-rows // kernels.TILE_ROWS) * kernels.TILE_ROWS)
     joined = largest > kernels.LARGEST_BLOCK or 2 * max(packed.chunks[0], default=0) <= rows
     heights = [row_blocks(height, rows) for height in ([packed.shape[0]] if joined else packed.chunks[0])]
-    if kept and not joined:
+    if held and not joined:
         return cut(packed, heights)
     # To choose a method Dask would load distributed; of neighbors "tasks" is the one.
     return packed.rechunk({0: tuple(chain.from_iterable(heights)) or (0,)}, method="tasks")
@@ -238,8 +238,8 @@ def _sent(parts: list[Matrix]) -> list[Any]:
     client = cluster_client()
     if client is None or sum(part.nbytes for part in parts) <= GRAPH_BYTES:
         return list(parts)
-    sent: list[Any] = client.scatter(parts, hash=False)
-    return sent
+    futures: list[Any] = client.scatter(parts, hash=False)
+    return futures
 
 
 def _added(parts: Sequence[Sums]) -> Sums:
@@ -265,15 +265,15 @@ class _Reading:
     first: bool
 
     def __call__(self, panel: Sequence[Any], q: Any, of_sites: Any) -> Sums:
-        packed, found = panel[0], of_sites
+        packed, learned_sites = panel[0], of_sites
         learned: list[Learned] = []
         if self.first:
-            found, *learned = self._learned(packed, of_sites)
-        packed, sites = taking_part(packed, found.numbers)
+            learned_sites, *learned = self._learned(packed, of_sites)
+        packed, sites = taking_part(packed, learned_sites.numbers)
         with kernels.quiet():
             product = self.kernel.normal(packed, sites, q.trusted(packed))
             triangle = _triangle(self.kernel.projected, packed, sites, q) if self.with_triangle else None
-        return Sums(product, triangle, tuple(learned), found if self.first else None)
+        return Sums(product, triangle, tuple(learned), learned_sites if self.first else None)
 
     def _learned(self, packed: Any, keep: Matrix | None) -> tuple[Sites, Learned]:
         counts = self.kernel.counted(packed, self.n_samples)

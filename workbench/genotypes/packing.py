@@ -141,7 +141,7 @@ def chosen(packed: Any, samples: Any) -> Any:
     xp, width = namespace(packed), packed_width(len(samples))
     places = np.zeros(PER_BYTE * width, np.int64)
     places[: len(samples)] = samples
-    found = xp.zeros((packed.shape[0], width), np.uint8)
+    codes = xp.zeros((packed.shape[0], width), np.uint8)
     step = max(1, TILE_BYTES // max(1, packed.shape[1] + width))
     columns = [
         (xp.asarray(each // PER_BYTE), xp.asarray((2 * (each % PER_BYTE)).astype(np.uint8)))
@@ -153,8 +153,8 @@ def chosen(packed: Any, samples: Any) -> Any:
             code >>= shift
             code &= 3
             code <<= 2 * k
-            found[part] |= code
-    return found
+            codes[part] |= code
+    return codes
 
 
 def missing_codes(missing: float | Iterable[float] | None) -> tuple[float, ...]:
@@ -226,8 +226,8 @@ def _holds(dtype: np.dtype[Any], code: float) -> bool:
 
 
 def _neither(value: float, row: int, column: int, missing: Sequence[float]) -> str:
-    named = ", ".join(f"{code:g}" for code in missing) or "none"
-    what = f"The value {value:g} at variant {row}, sample {column} (counted from 0) is neither a count 0, 1 or 2"
+    codes = ", ".join(f"{code:g}" for code in missing) or "none"
+    problem = f"The value {value:g} at variant {row}, sample {column} (counted from 0) is neither a count 0, 1 or 2"
     hint = "Name what stands for a missing value as missing=."
     if value == 3:
         hint = "Add 3 to missing= if it is PLINK's raw code; as a count it means more than two chromosome copies."
@@ -235,7 +235,7 @@ def _neither(value: float, row: int, column: int, missing: Sequence[float]) -> s
         hint = "Round dosages to whole counts first."
     elif value > 3 and float(value).is_integer():
         hint = "More than two copies mean a ploidy above 2, which two bits can't hold; or name it as missing=."
-    return f"{what} nor a missing value ({named}). {hint}"
+    return f"{problem} nor a missing value ({codes}). {hint}"
 
 
 # --- packed rows in a Dask array, whose blocks are read where they are needed, and sliced before they are read --------
@@ -255,16 +255,16 @@ class PackedRows:
         return np.dtype(np.uint8)
 
     def __getitem__(self, index: Any) -> np.ndarray[Any, Any]:
-        rows, *rest = index if isinstance(index, tuple) else (index,)
+        rows, *columns = index if isinstance(index, tuple) else (index,)
         if isinstance(rows, slice):
-            wanted = range(self.shape[0])[rows]
-            if not wanted:
-                return np.empty((0, self.shape[1]), np.uint8)[(slice(None), *rest)]
-            first, last = min(wanted), max(wanted)
-            found = self.read(first, last + 1)[:: abs(wanted.step)]
-            return (found if wanted.step > 0 else found[::-1])[(slice(None), *rest)]
+            indices = range(self.shape[0])[rows]
+            if not indices:
+                return np.empty((0, self.shape[1]), np.uint8)[(slice(None), *columns)]
+            first, last = min(indices), max(indices)
+            block = self.read(first, last + 1)[:: abs(indices.step)]
+            return (block if indices.step > 0 else block[::-1])[(slice(None), *columns)]
         row = range(self.shape[0])[rows]
-        return self.read(row, row + 1)[(0, *rest)]
+        return self.read(row, row + 1)[(0, *columns)]
 
 
 def block_rows(
@@ -280,10 +280,10 @@ def block_rows(
     width = max(packed, bytes_each)
     most = at_most(BLOCK_BYTES, width) // width
     least = max(_LEAST_BYTES // width, n_variants // _LEAST_BLOCKS)
-    wanted = max(1, min(most, least))
+    preferred = max(1, min(most, least))
     if multiple * packed > _MOST_BYTES:  # rather read a chunk of the file more than once than hold so much
         multiple = 1
-    return max(1, min(n_variants, max(1, round(wanted / multiple)) * multiple))
+    return max(1, min(n_variants, max(1, round(preferred / multiple)) * multiple))
 
 
 def at_most(nbytes: int, width: int) -> int:
@@ -316,13 +316,13 @@ def taken(x: da.Array, rows: np.ndarray[Any, Any]) -> da.Array:
         return x
     stays[rows - first] = True
     parts = [stays[part] for part in slices(x.chunks[0])]
-    here = [(block, part) for block, part in enumerate(parts) if part.any()]
+    used = [(block, part) for block, part in enumerate(parts) if part.any()]
     name = lasting("rows", x.name, rows)
     graph = {
-        (name, i, 0): (_rows, (x.name, block, 0), np.packbits(part), part.size) for i, (block, part) in enumerate(here)
+        (name, i, 0): (_rows, (x.name, block, 0), np.packbits(part), part.size) for i, (block, part) in enumerate(used)
     }
     whole = HighLevelGraph.from_collections(name, graph, dependencies=[x])
-    return da.Array(whole, name, (tuple(int(part.sum()) for _, part in here), (x.shape[1],)), meta=x._meta)
+    return da.Array(whole, name, (tuple(int(part.sum()) for _, part in used), (x.shape[1],)), meta=x._meta)
 
 
 def _rows(block: Any, rows: Any, count: int | None = None) -> Any:

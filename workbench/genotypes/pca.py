@@ -192,16 +192,16 @@ def pca(
     chosen = _kernel(kernel, genotypes)
     if chosen is DEVICE and not on_device(genotypes.packed._meta):
         genotypes = replace(genotypes, packed=genotypes.packed.to_backend("cupy"))
-    operator = GenotypeOperator(genotypes, rule, kernel=chosen, kept_rows=mask, keep=keep, at_least=k)
+    operator = GenotypeOperator(genotypes, rule, kernel=chosen, allowed_rows=mask, keep=keep, at_least=k)
     more = chosen.oversamples(k) if n_oversamples is None else arguments.whole("n_oversamples", n_oversamples, least=0)
     start = arguments.start(seed)
-    found = krylov.leading(operator, k, oversample=more, tol=tol, max_passes=max_passes, seed=start)
+    leading = krylov.leading(operator, k, oversample=more, tol=tol, max_passes=max_passes, seed=start)
     if not operator.squares:
         raise BadInputError(
-            f"All {genotypes.n_samples} samples are alike in the {int(operator.kept_sites.sum())} variants that take "
+            f"All {genotypes.n_samples} samples are alike in the {int(operator.used_sites.sum())} variants that take "
             "part, and components tell how samples differ."
         )
-    return _result(genotypes, operator, found, barred)
+    return _result(genotypes, operator, leading, barred)
 
 
 def _count(n_components: Any, genotypes: Genotypes) -> int:
@@ -221,16 +221,16 @@ def _pruned(genotypes: Genotypes, given: Any, rule: Rule, mask: Matrix | None) -
     from workbench.genotypes.prune import ld_prune
 
     try:
-        named = dict(given if isinstance(given, Mapping) else zip(("window", "r2"), given, strict=True))
-        known = named.keys() <= {"window", "r2", "step", "unit"}
+        options = dict(given if isinstance(given, Mapping) else zip(("window", "r2"), given, strict=True))
+        is_valid = options.keys() <= {"window", "r2", "step", "unit"}
     except (TypeError, ValueError):
-        known = False
-    if not known or "window" not in named:
+        is_valid = False
+    if not is_valid or "window" not in options:
         raise BadInputError(
             "ld_prune is a window in variants and the r² from which on two are linked, such as (500, 0.2), or window, "
             f"r2, step and unit by name, not {given!r}."
         )
-    return ld_prune(genotypes, rule=rule, kept=mask, **named)
+    return ld_prune(genotypes, rule=rule, kept=mask, **options)
 
 
 def _kernel(name: str, genotypes: Genotypes) -> Kernel:
@@ -252,13 +252,13 @@ def _kernel(name: str, genotypes: Genotypes) -> Kernel:
 
 
 def _result(
-    genotypes: Genotypes, operator: GenotypeOperator, found: krylov.Leading, barred: Mapping[str, Matrix]
+    genotypes: Genotypes, operator: GenotypeOperator, leading: krylov.Leading, barred: Mapping[str, Matrix]
 ) -> GenotypePCA:
     convention = CONVENTIONS[operator.rule.scaler]
-    kept = operator.kept_sites
-    scale = 1 / np.sqrt(kept.sum()) if convention.by_variants else 1.0
-    s, total = found.s * scale, operator.squares * scale**2
-    v = found.v * _signs(found.v)
+    used = operator.used_sites
+    scale = 1 / np.sqrt(used.sum()) if convention.by_variants else 1.0
+    s, total = leading.s * scale, operator.squares * scale**2
+    v = leading.v * _signs(leading.v)
     unknown = operator.unknown_samples()
     variance = s**2 if convention.eigenvalues else s**2 / (genotypes.n_samples - len(unknown))
     scores = v if convention.unit_scores else v * s
@@ -268,14 +268,14 @@ def _result(
         singular_values=s,
         explained_variance=variance,
         explained_variance_ratio=s**2 / total if total else np.full_like(s, np.nan),
-        kept=kept,
+        kept=used,
         dropped=_dropped(operator.verdict.copy(), barred),
         samples=genotypes.samples,
         unknown_samples=genotypes.samples[unknown],
         sample_table=genotypes.sample_table,
-        variants=genotypes.variants if kept.all() else genotypes.variants[kept],
+        variants=genotypes.variants if used.all() else genotypes.variants[used],
         scaler=operator.rule.scaler,
-        certificate=found.certificate,
+        certificate=leading.certificate,
         _operator=operator,
         _vectors=v,
     )

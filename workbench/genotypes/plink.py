@@ -62,23 +62,23 @@ class _ReadBed:
         return packed_width(self.n_samples)
 
     def __call__(self, start: int, stop: int) -> np.ndarray[Any, Any]:
-        found = self._as_written(start, stop)
-        for part in tiles(found, _RECODED // self.width + 1):
-            codes = found[part]
+        packed = self._as_written(start, stop)
+        for part in tiles(packed, _RECODED // self.width + 1):
+            codes = packed[part]
             # 00, 01, 10, 11 stand for 2, missing, 1, 0: the upper bit is turned, the lower one is the sum of both.
             codes[:] = ~codes & 0xAA | (codes ^ codes >> 1) & 0x55
-        return found
+        return packed
 
     def _as_written(self, start: int, stop: int) -> np.ndarray[Any, Any]:
         first, count = _START + start * self.width, (stop - start) * self.width
         with places.sentences_about(self.place, _THREE):
             if self.place.is_url:
-                found = np.array(np.frombuffer(self.place.read(first, first + count), np.uint8))
+                content = np.array(np.frombuffer(self.place.read(first, first + count), np.uint8))
             else:
-                found = np.fromfile(self.place.path, np.uint8, count, offset=first)
-        if found.size != count:
+                content = np.fromfile(self.place.path, np.uint8, count, offset=first)
+        if content.size != count:
             raise BadInputError(f"{self.place} ends before row {stop - 1}: it was cut short while it was in use.")
-        packed = found.reshape(stop - start, self.width)
+        packed = content.reshape(stop - start, self.width)
         self._check_padding(packed, start)
         return packed
 
@@ -86,14 +86,14 @@ class _ReadBed:
         """Raise if rows don't end with zeros after the last sample, as in PLINK: the file's length can't show it."""
         if self.n_samples % PER_BYTE == 0:
             return
-        (more,) = np.nonzero(packed[:, -1] & ~last_byte(self.n_samples))
-        if not more.size:
+        (rows,) = np.nonzero(packed[:, -1] & ~last_byte(self.n_samples))
+        if not rows.size:
             return
         fam, n = three_files(self.place.path)[2], self.n_samples
         most = PER_BYTE * self.width
         lines = f"{most}" if most == n + 1 else f"{n + 1} to {most}"
         raise BadInputError(
-            f"{self.place} has genotypes of more samples than {fam}, which has {n}: row {start + int(more[0])} goes on "
+            f"{self.place} has genotypes of more samples than {fam}, which has {n}: row {start + int(rows[0])} goes on "
             f"after them, where PLINK writes zeros. Expected {lines} lines in the .fam: it was cut short, or belongs "
             "to another. If the .fam is right: plink1.9 --bfile NAME --make-bed --out NEW writes zeros there."
         )
@@ -118,8 +118,8 @@ def read_plink(
     BadInputError
         One of the three files is missing, damaged, or doesn't belong to the others.
     """
-    given = places.full(path, storage_options)
-    bed, bim, fam = (Place(each, given.options) for each in three_files(given.path))
+    place = places.full(path, storage_options)
+    bed, bim, fam = (Place(each, place.options) for each in three_files(place.path))
     with places.sentences_about(bed, _THREE):
         start, size = bed.read(0, _START), bed.size()
     _check_start(bed, start)
@@ -132,28 +132,28 @@ def read_plink(
     if n_variants and n_samples:
         read(0, min(n_variants, max(1, _FIRST_BYTES // read.width)))
     packed = packed_array(read, n_variants, n_samples, block_rows(n_variants, n_samples, rows))
-    found = Genotypes(packed, samples, variants, table, source=bed.path)
+    genotypes = Genotypes(packed, samples, variants, table, source=bed.path)
     assert variants.position is not None
     off = np.asarray(variants.position) < 0
     if not off.any():
-        return found
+        return genotypes
     remark = f"{formats.count(int(off.sum()), 'variant')} at negative positions left out, as PLINK does."
-    return replace(found[~off], remarks=(remark,))
+    return replace(genotypes[~off], remarks=(remark,))
 
 
 def _check_start(bed: Place, start: bytes) -> None:
     if start[:2] != _MAGIC:
-        shown = start.hex(" ") or "nothing"
-        raise BadInputError(f"{bed} is no PLINK .bed file: it starts with {shown}, expected 6c 1b 01.")
+        first_bytes = start.hex(" ") or "nothing"
+        raise BadInputError(f"{bed} is no PLINK .bed file: it starts with {first_bytes}, expected 6c 1b 01.")
     if start[2:] == b"\x00":
         raise BadInputError(
             f"{bed} is written sample by sample (6c 1b 00), expected variant by variant (6c 1b 01). "
             "Write it again: plink1.9 --bfile NAME --make-bed --out NEW"
         )
     if start[2:] != b"\x01":
-        shown = start.hex(" ")
+        first_bytes = start.hex(" ")
         raise BadInputError(
-            f"{bed} starts with {shown}, expected 6c 1b 01. If PLINK 2 wrote it: plink2 --pfile NAME --make-bed"
+            f"{bed} starts with {first_bytes}, expected 6c 1b 01. If PLINK 2 wrote it: plink2 --pfile NAME --make-bed"
         )
 
 
@@ -162,27 +162,27 @@ def _check_size(bed: Place, size: int, n_variants: int, n_samples: int) -> None:
     expected = _START + n_variants * width
     if size == expected:
         return
-    what = f"{n_variants} variants in the .bim × {width} bytes for {n_samples} samples in the .fam"
+    explanation = f"{n_variants} variants in the .bim × {width} bytes for {n_samples} samples in the .fam"
     hint = "it was cut short, or one of the three belongs to another."
     if size > expected:
         hint = "one of the three files belongs to another."
-    fits, rest = divmod(size - _START, width) if width else (0, 1)
-    would = [f"{fits} variants"] if fits > 0 and not rest else []
-    fits, rest = divmod(size - _START, n_variants) if n_variants else (0, 1)
-    would += [f"{PER_BYTE * (fits - 1) + 1} to {PER_BYTE * fits} samples"] if fits > 0 and not rest else []
+    fits, remainder = divmod(size - _START, width) if width else (0, 1)
+    would = [f"{fits} variants"] if fits > 0 and not remainder else []
+    fits, remainder = divmod(size - _START, n_variants) if n_variants else (0, 1)
+    would += [f"{PER_BYTE * (fits - 1) + 1} to {PER_BYTE * fits} samples"] if fits > 0 and not remainder else []
     if would:
         hint += f" It would fit {', or '.join(would)}."
-    raise BadInputError(f"{bed} has {size} bytes, expected {expected} ({what} and 3 to start with): {hint}")
+    raise BadInputError(f"{bed} has {size} bytes, expected {expected} ({explanation} and 3 to start with): {hint}")
 
 
 def _variants(bim: Place) -> Variants:
     whole = np.dtype(np.int64)
-    found = _columns(
+    columns = _columns(
         bim,
         {6: (TEXT, TEXT, None, whole, TEXT, TEXT), 5: (TEXT, TEXT, whole, TEXT, TEXT)},
         "contig, id, centimorgans, position, A1 and A2",
     )
-    contig, id, position, a1, a2 = found
+    contig, id, position, a1, a2 = columns
     return Variants(contig, position, id, np.stack([a2, a1], axis=1))
 
 
@@ -213,7 +213,7 @@ def _columns(
 
     `kinds` are the types of the columns of a file that has so many; None is not wanted.
     """
-    found: list[list[np.ndarray[Any, Any]]] = []
+    parts: list[list[np.ndarray[Any, Any]]] = []
     with places.sentences_about(place, f"{_THREE}; this one has the columns {what}"):
         content, width, before, start = place.read(), 0, 0, 0
         while start < len(content):
@@ -243,12 +243,12 @@ def _columns(
                             f"{place}, line {number} has {len(line)} columns, expected {max(kinds)}: {what}."
                         )
             if words:
-                wanted = [(words[i::width], kind) for i, kind in enumerate(kinds[width]) if kind]
-                found.append([_of_kind(column, kind, place) for column, kind in wanted])
+                columns = [(words[i::width], kind) for i, kind in enumerate(kinds[width]) if kind]
+                parts.append([_of_kind(column, kind, place) for column, kind in columns])
                 before += len(words) // width
     if not before:
         return [np.empty(0, kind) for kind in kinds[max(kinds)] if kind]
-    return [np.concatenate(column) for column in zip(*filter(None, found), strict=True)]
+    return [np.concatenate(column) for column in zip(*filter(None, parts), strict=True)]
 
 
 def _regular(text: bytes, width: int) -> bool:

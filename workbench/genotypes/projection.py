@@ -65,20 +65,20 @@ class Reference:
     n_variants: int
 
     @classmethod
-    def of(cls, found: GenotypePCA) -> Reference:
+    def of(cls, result: GenotypePCA) -> Reference:
         """Make a reference from computed components; takes one more pass over the genotypes for the loadings."""
-        loadings, counted = dask.compute(found.loadings, found.counted)
+        loadings, counted = dask.compute(result.loadings, result.counted)
         return cls(
             np.asarray(loadings),
             counted[:, 0],
             counted[:, 1],
-            found.variants,
-            found.singular_values,
-            found.explained_variance_ratio,
-            len(found.samples),
-            found.scaler,
-            np.flatnonzero(found.kept),
-            len(found.kept),
+            result.variants,
+            result.singular_values,
+            result.explained_variance_ratio,
+            len(result.samples),
+            result.scaler,
+            np.flatnonzero(result.kept),
+            len(result.kept),
         )
 
     @classmethod
@@ -275,15 +275,15 @@ def project(
 
 def _projected(packed: Any, n_samples: int, means: Matrix, weighted: Matrix) -> tuple[Matrix, Matrix]:
     """Return centered counts times loadings, samples × components of a block, and the known genotypes per sample."""
-    packed, found, known = host(packed), np.zeros((n_samples, weighted.shape[1])), np.zeros(n_samples, np.int64)
+    packed, sums, known = host(packed), np.zeros((n_samples, weighted.shape[1])), np.zeros(n_samples, np.int64)
     for start in range(0, len(packed), _ROWS):
         part = slice(start, start + _ROWS)
         counts = unpack(packed[part], n_samples)
         known += np.count_nonzero(counts != MISSING, axis=0)
         x = np.where(counts == MISSING, 0.0, counts - means[part, None])
         with kernels.quiet():
-            found += x.T @ weighted[part]
-    return found, known
+            sums += x.T @ weighted[part]
+    return sums, known
 
 
 def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> tuple[Matrix, Matrix, Matrix, int]:
@@ -291,8 +291,8 @@ def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> tup
 
     The last value is the number of further matches if `ambiguous` ones were used.
     """
-    there, here, n = reference.variants, genotypes.variants, len(reference.loadings)
-    names_there, names_here = _names(there), _names(here)
+    theirs_all, ours_all, n = reference.variants, genotypes.variants, len(reference.loadings)
+    names_there, names_here = _names(theirs_all), _names(ours_all)
     by = next((name for name in names_there if name in names_here), None)
     if by is None:
         if genotypes.n_variants != reference.n_variants:
@@ -301,9 +301,9 @@ def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> tup
                 f"{genotypes.n_variants}, not {reference.n_variants} as those of the reference."
             )
         return reference.rows, np.arange(n), np.zeros(n, bool), 0
-    alleles = _completed(names_here[by], here.alleles, names_there[by], there.alleles)
+    alleles = _completed(names_here[by], ours_all.alleles, names_there[by], theirs_all.alleles)
     if by == "places":
-        names_there[by] = _with_alleles(names_there[by], there.alleles)
+        names_there[by] = _with_alleles(names_there[by], theirs_all.alleles)
         names_here[by] = _with_alleles(names_here[by], alleles)
     place = {name: i for i, name in enumerate(names_there[by])}
     if by == "names":
@@ -315,9 +315,9 @@ def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> tup
     _, first = np.unique(places_there, return_index=True)
     first = np.sort(first)
     rows, places_there = rows[first], places_there[first]
-    if there.alleles is None or alleles is None:
+    if theirs_all.alleles is None or alleles is None:
         return rows, places_there, np.zeros(len(rows), bool), 0
-    ours, theirs = alleles[rows], there.alleles[places_there]
+    ours, theirs = alleles[rows], theirs_all.alleles[places_there]
     same, swapped = (ours == theirs).all(axis=1), (ours == theirs[:, ::-1]).all(axis=1)
     fits = same | swapped
     either = np.isin(np.strings.add(ours[:, 0], ours[:, 1]), ("AT", "TA", "CG", "GC")) & (not ambiguous)
@@ -335,14 +335,14 @@ def _completed(names_here: Sequence[Any], here: Any, names_there: Sequence[Any],
     for name, pair in zip(names_there, there.tolist(), strict=True):
         if name in pairs:
             pairs[name].add(tuple(pair))
-    found = here.copy()
+    completed = here.copy()
     for row in rows:
-        known = set(here[row][~lacking[row]])
-        fits = [pair for pair in pairs[names_here[row]] if known <= set(pair)]
+        present = set(here[row][~lacking[row]])
+        fits = [pair for pair in pairs[names_here[row]] if present <= set(pair)]
         if len(fits) == 1:
             ((one, other),) = fits
-            found[row] = [other, one] if here[row, 0] == other or here[row, 1] == one else [one, other]
-    return found
+            completed[row] = [other, one] if here[row, 0] == other or here[row, 1] == one else [one, other]
+    return completed
 
 
 def _with_alleles(names: Sequence[Any], alleles: Any) -> list[Any]:
@@ -351,10 +351,10 @@ def _with_alleles(names: Sequence[Any], alleles: Any) -> list[Any]:
 
 def _names(variants: Variants) -> dict[str, list[Any]]:
     """Return the identifiers by which variants may be found, the surest first; positions need alleles with them."""
-    found: dict[str, list[Any]] = {}
+    names: dict[str, list[Any]] = {}
     if variants.contig is not None and variants.position is not None and variants.alleles is not None:
         contigs = [choosing.chromosome(str(name)) for name in variants.contig.tolist()]
-        found["places"] = list(zip(contigs, np.asarray(variants.position).tolist(), strict=True))
+        names["places"] = list(zip(contigs, np.asarray(variants.position).tolist(), strict=True))
     if variants.id is not None:
-        found["names"] = variants.id.tolist()
-    return found
+        names["names"] = variants.id.tolist()
+    return names

@@ -98,18 +98,18 @@ def ld_prune(
 
 def _windows(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[Matrix, Matrix]:
     """Return start and end of windows, all contigs one after the other."""
-    window, step, edges = _asked(genotypes, window, step, unit)
+    window, step, edges = _limits(genotypes, window, step, unit)
     starts, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for first, last in pairwise(edges):
         if unit == "variants":
-            begun = np.arange(0, last - first, step)
-            end = np.minimum(begun + window, last - first)
+            starts_here = np.arange(0, last - first, step)
+            end = np.minimum(starts_here + window, last - first)
         else:
             places = _in_order(np.asarray(genotypes.variants.position)[first:last])
             final = max(0, -(-int(places[-1]) // step) - 1) if len(places) else 0
-            numbers, begun = np.unique(np.minimum(places // step, final), return_index=True)
+            numbers, starts_here = np.unique(np.minimum(places // step, final), return_index=True)
             end = np.searchsorted(places, numbers * step + window)
-        starts.append(first + begun)
+        starts.append(first + starts_here)
         ends.append(first + end)
     return np.concatenate(starts), np.concatenate(ends)
 
@@ -120,7 +120,7 @@ def _ends(starts: Matrix, ends: Matrix, n_variants: int) -> Matrix:
     return np.asarray(np.maximum(ends[np.searchsorted(starts, rows, side="right") - 1], rows + 1))
 
 
-def _asked(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[int, int, list[int]]:
+def _limits(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[int, int, list[int]]:
     """Return window and step as whole numbers, and the limits of the contigs."""
     window, step = (min(arguments.whole(name, n, str(unit)), _FAR) for name, n in (("window", window), ("step", step)))
     contigs = genotypes.variants.contig
@@ -155,8 +155,8 @@ def _compared(
             tasks.append((int(start), task(list(parts[i:last]), ends - start, allowed[start:stop])))
     for i in range(0, len(tasks), BATCH):
         batch = tasks[i : i + BATCH]
-        for (first, _), found in zip(batch, dask.compute(*(task for _, task in batch)), strict=True):
-            yield first, *found
+        for (first, _), result in zip(batch, dask.compute(*(task for _, task in batch)), strict=True):
+            yield first, *result
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +176,14 @@ class _Comparing:
         if self.rule is not None:
             stays &= self.rule.verdict(kernels.counted(blocks[0], self.n_samples)) == 0
         rows = np.arange(len(ends))
-        found = np.zeros((len(ends), -(-int((ends - rows - 1).max()) // 8)), np.uint8)
+        packed_links = np.zeros((len(ends), -(-int((ends - rows - 1).max()) // 8)), np.uint8)
         for start in range(0, len(ends), ROWS):
             stop = min(start + ROWS, len(ends))
             linked = self._linked(packed[start : ends[start:stop].max()], stop - start)
             for i in rows[start:stop]:
                 after = np.packbits(linked[i - start, i - start + 1 : ends[i] - start])
-                found[i, : len(after)] = after
-        return stays, found
+                packed_links[i, : len(after)] = after
+        return stays, packed_links
 
     def _linked(self, packed: Any, rows: int) -> Matrix:
         """Return a mask of the pairs of the first rows with every row whose r² reaches the threshold."""

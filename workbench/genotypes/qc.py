@@ -72,12 +72,12 @@ class Quality:
     def would_go(self) -> dict[str, int]:
         """Return the number of variants that each of the usual thresholds would exclude."""
         kinds = {"missing": ("missing >", self.missing), "maf": ("maf <", self.maf), "hwe": ("hwe p <", self.hwe)}
-        found = {"monomorphic or unknown": int((~(self.maf > 0)).sum())}
+        counts = {"monomorphic or unknown": int((~(self.maf > 0)).sum())}
         for kind, (words, values) in kinds.items():
             for level in USUAL[kind]:
                 over = values > level if kind == "missing" else values < level
-                found[f"{words} {level:g}"] = int(over.sum())
-        return found
+                counts[f"{words} {level:g}"] = int(over.sum())
+        return counts
 
     def __repr__(self) -> str:
         return f"Quality({len(self.counts)} variants × {len(self.samples)} samples, would go: {self.would_go()})"
@@ -109,13 +109,13 @@ def qc(
     sites, sums = [part[:2] for part in parts], [part[2] for part in parts]
     while len(sums) > 1:
         sums = [dask.delayed(_added)(sums[i : i + _FAN_IN]) for i in range(0, len(sums), _FAN_IN)]
-    found, totals = dask.compute(sites, sums, scheduler=scheduler())
+    tables, totals = dask.compute(sites, sums, scheduler=scheduler())
     return Quality(
         genotypes.samples,
         genotypes.variants,
-        np.concatenate([np.zeros((0, 4), np.int64), *(counts for counts, _ in found)]),
+        np.concatenate([np.zeros((0, 4), np.int64), *(counts for counts, _ in tables)]),
         totals[0] if totals else np.zeros((genotypes.n_samples, 4), np.int64),
-        np.concatenate([np.zeros(0), *(p for _, p in found)]),
+        np.concatenate([np.zeros(0), *(p for _, p in tables)]),
     )
 
 
@@ -138,13 +138,13 @@ def _added(parts: Sequence[Matrix]) -> Matrix:
 
 def by_sample(packed: Matrix, n_samples: int) -> Matrix:
     """Return the rows of a block in our codes in which each sample has 0, 1, 2 copies or none known: (n_samples, 4)."""
-    found = np.zeros((n_samples, 4), np.int64)
+    counts = np.zeros((n_samples, 4), np.int64)
     for start, stop in pairwise([*range(0, len(packed), _TOGETHER), len(packed)]):
         tile = packed[start:stop]
         low, high = tile & 0x55, tile >> 1 & 0x55
         one, two, both = (_down(bits)[:n_samples] for bits in (low, high, low & high))
-        found += np.stack([stop - start - one - two + both, one - both, two - both, both], axis=1)
-    return found
+        counts += np.stack([stop - start - one - two + both, one - both, two - both, both], axis=1)
+    return counts
 
 
 def _down(bits: Matrix) -> Matrix:
@@ -153,12 +153,12 @@ def _down(bits: Matrix) -> Matrix:
     padded = np.zeros((_TOGETHER, width), np.uint8)
     padded[:rows] = bits
     threes = padded[0::3] + padded[1::3] + padded[2::3]
-    found = np.empty((width, PER_BYTE), np.int64)
+    totals = np.empty((width, PER_BYTE), np.int64)
     for shift in (0, 1):
         four = np.add.reduce((threes >> 2 * shift & 0x33).reshape(17, 5, width), axis=1, dtype=np.uint8)
         for upper in (0, 1):
-            found[:, shift + 2 * upper] = np.add.reduce(four >> 4 * upper & 0x0F, axis=0, dtype=np.uint8)
-    return found.reshape(-1)
+            totals[:, shift + 2 * upper] = np.add.reduce(four >> 4 * upper & 0x0F, axis=0, dtype=np.uint8)
+    return totals.reshape(-1)
 
 
 def _share(part: Matrix, whole: Matrix) -> Matrix:

@@ -114,15 +114,15 @@ def open_genotypes(
     _check_options(orientation, missing, samples, variants)
     options = {"array": array, "orientation": orientation, "missing": missing, "samples": samples, "variants": variants}
     if isinstance(source, Genotypes):
-        found = _self_describing(source, options, "Genotypes")
+        genotypes = _self_describing(source, options, "Genotypes")
     elif isinstance(source, (str, Path)):
-        found = _at(places.full(source, storage_options), options, multiallelic, rows)
+        genotypes = _at(places.full(source, storage_options), options, multiallelic, rows)
     else:
-        found = _of_array(source, options, rows)
+        genotypes = _of_array(source, options, rows)
     if labels is not None:
         at_url = isinstance(labels, str) and Place(labels).is_url
-        found = with_labels(found, labels, storage_options if at_url else None)
-    return of_chosen_samples(found, keep_samples, remove, storage_options)
+        genotypes = with_labels(genotypes, labels, storage_options if at_url else None)
+    return of_chosen_samples(genotypes, keep_samples, remove, storage_options)
 
 
 def as_genotypes(source: Any) -> Genotypes:
@@ -143,15 +143,15 @@ def _check_options(orientation: Any, missing: Any, samples: Any, variants: Any) 
         raise BadInputError(f"variants must be workbench.genotypes.Variants, not {type(variants).__name__}.")
 
 
-def _self_describing(found: Genotypes, options: Mapping[str, Any], what: str) -> Genotypes:
+def _self_describing(genotypes: Genotypes, options: Mapping[str, Any], source: str) -> Genotypes:
     needless = [name for name, value in options.items() if value is not None]
     if needless:
-        raise BadInputError(f"{what} says itself what is in it: leave out {', '.join(needless)}.")
-    return found
+        raise BadInputError(f"{source} says itself what is in it: leave out {', '.join(needless)}.")
+    return genotypes
 
 
 def _of_array(source: Any, options: Mapping[str, Any], rows: Rows) -> Genotypes:
-    given = {name: value for name, value in options.items() if name != "array"}
+    layout = {name: value for name, value in options.items() if name != "array"}
     if options["array"] is not None:
         raise BadInputError("An array has no arrays in it: leave out array.")
     if type(source).__module__.startswith("zarr."):
@@ -167,7 +167,7 @@ def _of_array(source: Any, options: Mapping[str, Any], rows: Rows) -> Genotypes:
         raise BadInputError(f"Genotypes can't be read from {type(source).__name__}. Expected {_EXPECTED}; or an array.")
     if any(length != length for length in source.shape):  # NaN is how Dask says that it doesn't know
         raise BadInputError("The array doesn't know how long its blocks are: call its compute_chunk_sizes() first.")
-    return genotypes_of_array(source, rows=rows, **given)
+    return genotypes_of_array(source, rows=rows, **layout)
 
 
 def _at(place: Place, options: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
@@ -177,8 +177,8 @@ def _at(place: Place, options: Mapping[str, Any], multiallelic: Multiallelic, ro
             return _zarr(place, options, multiallelic, rows)
         kind = None if bed else place.kind()
         if bed or (kind is None and (place + ".bed").kind() == "file"):
-            found = read_plink(place.path, rows=rows, storage_options=place.options)
-            return _self_describing(found, options, place.path)
+            genotypes = read_plink(place.path, rows=rows, storage_options=place.options)
+            return _self_describing(genotypes, options, place.path)
         if kind == "file":
             return _file(place, options, multiallelic, rows)
         if kind is None:
@@ -187,9 +187,9 @@ def _at(place: Place, options: Mapping[str, Any], multiallelic: Multiallelic, ro
 
 
 def _file(place: Place, options: Mapping[str, Any], multiallelic: Multiallelic, rows: Rows) -> Genotypes:
-    for endings, what, remedy in _REMEDIES:
+    for endings, content, remedy in _REMEDIES:
         if place.path.endswith(endings):
-            raise BadInputError(f"{place} is {what}, which is not read here. Make a file that is: {remedy}.")
+            raise BadInputError(f"{place} is {content}, which is not read here. Make a file that is: {remedy}.")
     start = place.read(0, 8)
     for format in OF_COUNTS:
         if format.starts(start, place):
@@ -198,19 +198,19 @@ def _file(place: Place, options: Mapping[str, Any], multiallelic: Multiallelic, 
         return _zarr(place, options, multiallelic, rows)
     if place.name in MARKS:
         raise BadInputError(f"{place} belongs to a Zarr array. Give the folder that it is in.")
-    what = f"starts with {start.hex(' ')}" if start else "is empty"
-    raise BadInputError(f"{place} {what}, which is no format that is read here. Expected {_EXPECTED}.")
+    content = f"starts with {start.hex(' ')}" if start else "is empty"
+    raise BadInputError(f"{place} {content}, which is no format that is read here. Expected {_EXPECTED}.")
 
 
 def _array(place: Place, format: Format, options: Mapping[str, Any], rows: Rows) -> Genotypes:
     """Return counts in a file of a format of which any block can be read."""
     assert format.find is not None
-    held, _ = format.look(place)
+    arrays, _ = format.look(place)
     name = options["array"]
-    if [each.name for each in held] == [""] and name is not None:
+    if [each.name for each in arrays] == [""] and name is not None:
         raise BadInputError(f"{place} holds one array, which has no name: leave out array.")
-    if held and held[0].name:
-        matrices = [each.name for each in held if len(each.shape) == 2]
+    if arrays and arrays[0].name:
+        matrices = [each.name for each in arrays if len(each.shape) == 2]
         name = _chosen(place.path, name, matrices, f"a file of several arrays ({format.title})")
     found = format.find(place, name)
     check_decoders(place, found.format, name)
@@ -228,10 +228,10 @@ def _zarr(place: Place, options: Mapping[str, Any], multiallelic: Multiallelic, 
         try:
             path = zarr.storage.ZipStore(place.path, mode="r") if zipped else place.path
             how = {"use_consolidated": False} if outdated(place) else {}
-            found = zarr.open(store_at(place) if place.is_url else path, mode="r", **how)
+            opened = zarr.open(store_at(place) if place.is_url else path, mode="r", **how)
         except FileNotFoundError as err:
             raise BadInputError(_no_zarr(place, zipped=zipped)) from err
-        genotypes = _opened_zarr(found, place, options, multiallelic, rows)
+        genotypes = _opened_zarr(opened, place, options, multiallelic, rows)
         return replace(genotypes, remarks=(*outdated_remark(place), *genotypes.remarks))
 
 
@@ -239,8 +239,8 @@ def _no_zarr(place: Place, *, zipped: bool) -> str:
     if zipped:
         return f"{place} is an archive without a Zarr group or array. Expected {_EXPECTED}."
     beds = sorted(name for name in place.names() if name.lower().endswith(".bed"))
-    rest = f"It holds {formats.shortened(beds, 10)}: give one of them" if beds else f"Expected {_EXPECTED}"
-    return f"{place} is a folder that is no Zarr group or array. {rest}."
+    remedy = f"It holds {formats.shortened(beds, 10)}: give one of them" if beds else f"Expected {_EXPECTED}"
+    return f"{place} is a folder that is no Zarr group or array. {remedy}."
 
 
 def _is_in_folder(array: Any) -> bool:
@@ -250,7 +250,7 @@ def _is_in_folder(array: Any) -> bool:
 
 
 def _opened_zarr(
-    found: Any,
+    opened: Any,
     place: Place,
     options: Mapping[str, Any],
     multiallelic: Multiallelic,
@@ -258,23 +258,23 @@ def _opened_zarr(
     *,
     counted: bool = True,
 ) -> Genotypes:
-    if hasattr(found, "shape"):
+    if hasattr(opened, "shape"):
         if options["array"] is not None:
             raise BadInputError(f"{place} is one array: leave out array.")
-        return _zarr_array(found, place, "", options, rows, counted)
+        return _zarr_array(opened, place, "", options, rows, counted)
     if options["array"] is None:
-        if is_store(found):
-            return _self_describing(read_store(found, place), options, place.path)
-        if "call_genotype" in found:
-            genotypes = read_vcf_zarr(found, place.path, multiallelic=multiallelic, rows=rows)
-            remarks = of_whole_arrays(found, place, _NEVER_EMPTY) if counted else ()
+        if is_store(opened):
+            return _self_describing(read_store(opened, place), options, place.path)
+        if "call_genotype" in opened:
+            genotypes = read_vcf_zarr(opened, place.path, multiallelic=multiallelic, rows=rows)
+            remarks = of_whole_arrays(opened, place, _NEVER_EMPTY) if counted else ()
             genotypes = replace(genotypes, remarks=(*remarks, *genotypes.remarks))
             return _self_describing(genotypes, options, place.path)
-    matrices = sorted(name for name, array in found.arrays() if array.ndim == 2)
-    if options["array"] is not None and options["array"] in found:  # also one further down
+    matrices = sorted(name for name, array in opened.arrays() if array.ndim == 2)
+    if options["array"] is not None and options["array"] in opened:  # also one further down
         matrices.append(options["array"])
     name = _chosen(place.path, options["array"], matrices, "a Zarr group without call_genotype, as VCF Zarr has it")
-    return _zarr_array(found[name], place, name, options, rows, counted)
+    return _zarr_array(opened[name], place, name, options, rows, counted)
 
 
 def _zarr_array(
@@ -293,22 +293,22 @@ def _zarr_array(
     remarks: tuple[str, ...] = ()
     if counted:
         codes = missing_codes(options["missing"])
-        known = remark(place, of_zarr(array, whole, name), missing=codes, remedy="write empty chunks, too")
-        remarks = (known,) if known else ()
-    found = _of_counts(in_zarr(array, read_zarr, place), np.dtype(array.dtype), options, rows, place)
-    return replace(found, remarks=(*remarks, *found.remarks))
+        note = remark(place, of_zarr(array, whole, name), missing=codes, remedy="write empty chunks, too")
+        remarks = (note,) if note else ()
+    genotypes = _of_counts(in_zarr(array, read_zarr, place), np.dtype(array.dtype), options, rows, place)
+    return replace(genotypes, remarks=(*remarks, *genotypes.remarks))
 
 
-def _as_said(options: Mapping[str, Any], what: str, dtype: np.dtype[Any], attributes: Any) -> dict[str, Any]:
+def _as_said(options: Mapping[str, Any], whose: str, dtype: np.dtype[Any], attributes: Any) -> dict[str, Any]:
     """Return the options for counts, with the values that their attributes call missing."""
-    refuse_words(dtype, what)
-    known = conventions.stored(
-        what, dtype, {name: attributes[name] for name in conventions.ATTRIBUTES if name in attributes}
+    refuse_words(dtype, whose)
+    recipe = conventions.stored(
+        whose, dtype, {name: attributes[name] for name in conventions.ATTRIBUTES if name in attributes}
     )
-    if known.is_packed or known.dtype != dtype:
-        raise BadInputError(f"{what} holds no counts: {known.remarks[0]} Write the counts 0, 1 and 2 themselves.")
+    if recipe.is_packed or recipe.dtype != dtype:
+        raise BadInputError(f"{whose} holds no counts: {recipe.remarks[0]} Write the counts 0, 1 and 2 themselves.")
     missing = options["missing"]
-    return {**options, "missing": (*MISSING_CODES, *known.missing) if missing is None and known.missing else missing}
+    return {**options, "missing": (*MISSING_CODES, *recipe.missing) if missing is None and recipe.missing else missing}
 
 
 def _declared(array: Any) -> str | None:
@@ -320,20 +320,20 @@ def _declared(array: Any) -> str | None:
 
 def _of_counts(counts: Counts, dtype: np.dtype[Any], options: Mapping[str, Any], rows: Rows, place: str) -> Genotypes:
     refuse_words(dtype, place)
-    given = {name: value for name, value in options.items() if name != "array"}
-    return genotypes_of_counts(counts, rows=rows, source=place, **given)
+    layout = {name: value for name, value in options.items() if name != "array"}
+    return genotypes_of_counts(counts, rows=rows, source=place, **layout)
 
 
-def _chosen(place: str, array: str | None, names: Sequence[str], what: str) -> str:
-    shown = formats.shortened(names, 10)
+def _chosen(place: str, array: str | None, names: Sequence[str], content: str) -> str:
+    choices = formats.shortened(names, 10)
     if not names:
-        raise BadInputError(f"{place} is {what}, and has no matrix of counts either. Expected {_EXPECTED}.")
+        raise BadInputError(f"{place} is {content}, and has no matrix of counts either. Expected {_EXPECTED}.")
     if array is None and len(names) == 1:
         return names[0]
     if array is None:
-        raise BadInputError(f"{place} is {what}, with {len(names)} matrices: name one of them as array: {shown}.")
+        raise BadInputError(f"{place} is {content}, with {len(names)} matrices: name one of them as array: {choices}.")
     if array not in names:
-        raise BadInputError(f"{place} has no matrix {array!r}. Choose one of: {shown}.")
+        raise BadInputError(f"{place} has no matrix {array!r}. Choose one of: {choices}.")
     return array
 
 
@@ -372,17 +372,17 @@ def _read(place: places.Place, samples: np.ndarray[Any, Any]) -> dict[str, np.nd
     for number, line in enumerate(cells[1:], 2):
         if len(line) < len(header):
             raise BadInputError(f"{place}, line {number} has {len(line)} columns, expected {len(header)}.")
-    wanted = samples.tolist()
+    names = samples.tolist()
     columns = [[line[i] for line in cells[1:]] for i in range(len(header))]
-    known = [len(set(wanted).intersection(column)) for column in columns]
-    key = int(np.argmax(known))
-    if wanted and not known[key]:
+    n_known = [len(set(names).intersection(column)) for column in columns]
+    key = int(np.argmax(n_known))
+    if names and not n_known[key]:
         raise BadInputError(
-            f"{place} knows none of the samples, the first of which is {wanted[0]!r}. Expected {_TABLE}."
+            f"{place} knows none of the samples, the first of which is {names[0]!r}. Expected {_TABLE}."
         )
     line_of = {name: i for i, name in enumerate(columns[key])}
     return {
-        header[i]: as_text([column[line_of[name]] if name in line_of else "" for name in wanted])
+        header[i]: as_text([column[line_of[name]] if name in line_of else "" for name in names])
         for i, column in enumerate(columns)
         if i != key
     }

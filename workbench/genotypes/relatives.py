@@ -61,13 +61,13 @@ class Relatedness:
     @property
     def remove(self) -> Matrix:
         """Names of samples to remove until no pair is left: repeatedly the one with most relatives, the later one."""
-        left, gone = self.pairs, []
-        while len(left):
-            relatives = np.bincount(left.ravel(), minlength=len(self.samples))
+        remaining, removed = self.pairs, []
+        while len(remaining):
+            relatives = np.bincount(remaining.ravel(), minlength=len(self.samples))
             most = len(relatives) - 1 - int(relatives[::-1].argmax())
-            gone.append(most)
-            left = left[(left != most).all(axis=1)]
-        return np.asarray(self.samples)[sorted(gone)]
+            removed.append(most)
+            remaining = remaining[(remaining != most).all(axis=1)]
+        return np.asarray(self.samples)[sorted(removed)]
 
     def table(self) -> dict[str, Matrix]:
         """Return columns of the pairs by name, for `pandas.DataFrame` and others."""
@@ -134,12 +134,12 @@ def kinship(
     blocks = [turned(block) for block in blocked(genotypes).to_delayed()[:, 0]]
     planes = [dask.delayed(_joined)(blocks, tile) for tile in tiles]
     related, least = dask.delayed(_related), float(cutoff)
-    found = [
+    tasks = [
         related(planes[i], None if i == j else planes[j], (tiles[i].start, tiles[j].start), least)
         for i in range(len(tiles))
         for j in range(i, len(tiles))
     ]
-    tables, rows = dask.compute(found, [block[1] for block in blocks])
+    tables, rows = dask.compute(tasks, [block[1] for block in blocks])
     if not sum(count for *_, count in tables):
         raise BadInputError(
             f"Kinship can't be computed of the {sum(rows)} variants that take part: no two samples are known in the "

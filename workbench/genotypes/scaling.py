@@ -213,19 +213,19 @@ def exact_p(counts: Matrix, *, mid: bool = False) -> Matrix:
     top = np.maximum(0, np.floor(rising).astype(np.int64) + 1)
     top += (top - rare) % 2
     top = np.minimum(top, rare)
-    here = chance(hets)
+    observed = chance(hets)
     left = hets < top
-    other = _beyond(chance, top, np.where(left, 1, -1), here + _EQUAL)
-    there = (other >= 0) & (other <= rare)
+    other = _beyond(chance, top, np.where(left, 1, -1), observed + _EQUAL)
+    is_rarer = (other >= 0) & (other <= rare)
     lower, upper = np.where(left, hets, other), np.where(left, other, hets)
-    p = chance.tail(lower, -1, ~left & ~there) + chance.tail(upper, 1, left & ~there)
+    p = chance.tail(lower, -1, ~left & ~is_rarer) + chance.tail(upper, 1, left & ~is_rarer)
     certain = (hets == top) | (n == 0)
     p = np.where(certain, 1.0, np.minimum(p, 1.0))
     if mid:
         other = np.where(hets == top, top - 2, other)
-        there = (other >= 0) & (other <= rare)
-        tied = there & (np.abs(chance(np.where(there, other, hets)) - here) <= _EQUAL)
-        p = np.where(n == 0, 1.0, p - 0.5 * np.exp(here) * (1 + tied))
+        is_rarer = (other >= 0) & (other <= rare)
+        tied = is_rarer & (np.abs(chance(np.where(is_rarer, other, hets)) - observed) <= _EQUAL)
+        p = np.where(n == 0, 1.0, p - 0.5 * np.exp(observed) * (1 + tied))
     return p
 
 
@@ -247,8 +247,8 @@ class _Chance:
     def __call__(self, hets: Matrix) -> Matrix:
         f = self.factorials
         other = f[(self.rare - hets) // 2] + f[hets] + f[(self.common - hets) // 2]
-        found: Matrix = self.constant + hets * np.log(2.0) - other
-        return found
+        logarithm: Matrix = self.constant + hets * np.log(2.0) - other
+        return logarithm
 
     def tail(self, hets: Matrix, step: int, nothing: Matrix) -> Matrix:
         """Return the sum over `hets` and all that lie beyond, downwards or upwards; 0 where there is `nothing`."""
@@ -265,9 +265,9 @@ class _Chance:
                     term = term * ((rare - h) * (common - h) / ((h + 2) * (h + 1)))
                 h = h + 2 * step
                 sums += term
-            more = term > _NOTHING * sums
+            growing = term > _NOTHING * sums
             total[open_] = sums
-            open_, h, rare, common, sums, term = (each[more] for each in (open_, h, rare, common, sums, term))
+            open_, h, rare, common, sums, term = (each[growing] for each in (open_, h, rare, common, sums, term))
         return total
 
 
@@ -281,7 +281,7 @@ def _beyond(chance: _Chance, top: Matrix, direction: Matrix, level: Matrix) -> M
     last = high - 1
     while (low < high).any():
         middle = (low + high) // 2
-        found = (chance(top + 2 * direction * np.minimum(middle, last)) <= level) | (middle > last)
-        low, high = np.where(found, low, middle + 1), np.where(found, middle, high)
+        is_beyond = (chance(top + 2 * direction * np.minimum(middle, last)) <= level) | (middle > last)
+        low, high = np.where(is_beyond, low, middle + 1), np.where(is_beyond, middle, high)
         low = np.minimum(low, high)
     return top + 2 * direction * low

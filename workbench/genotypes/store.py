@@ -85,19 +85,19 @@ def pack_to_zarr(
     if overwrite and genotypes.source and places.overlap(genotypes.source, place.path):
         raise ConflictError(f"{place} is what is read from ({genotypes.source}). Choose another path.")
     stamp = [] if isinstance(source, Genotypes) else _stamp(genotypes.source, opening.get("storage_options"))
-    wanted = _described(genotypes, rows, stamp)
+    description = _described(genotypes, rows, stamp)
     with places.writing_to(place):
-        group, complete = _begun(place, wanted, overwrite=overwrite)
+        group, complete = _open_or_create(place, description, overwrite=overwrite)
         if not complete:
             _check_workers(place)
-            _write_blocks(genotypes, place, wanted, progress)
+            _write_blocks(genotypes, place, description, progress)
         _write_labels(group, genotypes)
         if not complete:
             if not place.is_url:
                 remove_halves(Path(place.path))
-            group.update_attributes(wanted.attributes(complete=True))
+            group.update_attributes(description.attributes(complete=True))
         elif progress is not None:
-            progress(wanted.n_variants, wanted.n_variants)
+            progress(description.n_variants, description.n_variants)
         return read_store(group, place)
 
 
@@ -124,18 +124,18 @@ def _stamp(source: str | None, options: places.Options | None) -> list[str]:
 
 def _content(genotypes: Genotypes, stamp: Sequence[str]) -> str:
     """Return a name for labels and genotypes, from the stamp of their files, or from all of them if there is none."""
-    found = blake2b("\0".join(stamp).encode(), digest_size=16)
+    digest = blake2b("\0".join(stamp).encode(), digest_size=16)
     columns = [genotypes.samples, *(getattr(genotypes.variants, field.name) for field in fields(genotypes.variants))]
     for column in columns:
         if column is not None:
-            found.update("\0".join(map(str, column.ravel().tolist())).encode())
-        found.update(b"\1")
+            digest.update("\0".join(map(str, column.ravel().tolist())).encode())
+        digest.update(b"\1")
     if not stamp:
         digests = genotypes.packed.map_blocks(
             _digest, dtype=object, chunks=((1,) * genotypes.packed.numblocks[0], (1,)), meta=np.empty((0, 0), object)
         )
-        found.update(b"".join(digests.compute().ravel()))
-    return found.hexdigest()
+        digest.update(b"".join(digests.compute().ravel()))
+    return digest.hexdigest()
 
 
 def _digest(block: Any) -> np.ndarray[Any, Any]:
@@ -145,7 +145,7 @@ def _digest(block: Any) -> np.ndarray[Any, Any]:
     return np.array([[digest]], object)
 
 
-def _begun(place: Place, wanted: Description, *, overwrite: bool) -> tuple[Any, bool]:
+def _open_or_create(place: Place, expected: Description, *, overwrite: bool) -> tuple[Any, bool]:
     """Return the group at a path, new or begun earlier, and whether it is complete."""
     import zarr
 
@@ -154,24 +154,24 @@ def _begun(place: Place, wanted: Description, *, overwrite: bool) -> tuple[Any, 
         place.remove(folder=True)
         existing = None
     if existing is None:
-        attributes = wanted.attributes(complete=False)
+        attributes = expected.attributes(complete=False)
         group = zarr.open_group(place.path, mode="a", zarr_format=3, attributes=attributes, **place.zarr_options)
         complete = False
     else:
         group = existing
-        said, complete = description(group, place)
-        if said != wanted:
-            raise ConflictError(_differing(place, said, wanted))
+        stored, complete = description(group, place)
+        if stored != expected:
+            raise ConflictError(_differing(place, stored, expected))
     if not complete and PACKED not in group:
-        _create_array(group, wanted)
+        _create_array(group, expected)
     return group, complete
 
 
-def _differing(place: Place, said: Description, wanted: Description) -> str:
-    there, here = (f"{each.shown} in blocks of {each.rows} variants" for each in (said, wanted))
-    if there == here:
-        here = "other genotypes of this size, or from files that have changed since,"
-    return f"{place} holds {there}, but {here} are to be written. Choose another path, or overwrite=True."
+def _differing(place: Place, existing: Description, expected: Description) -> str:
+    stored, new = (f"{each.shown} in blocks of {each.rows} variants" for each in (existing, expected))
+    if stored == new:
+        new = "other genotypes of this size, or from files that have changed since,"
+    return f"{place} holds {stored}, but {new} are to be written. Choose another path, or overwrite=True."
 
 
 def _existing(place: Place) -> Any:
@@ -183,18 +183,18 @@ def _existing(place: Place) -> Any:
     if kind is None or (kind == "folder" and all(HALF in name for name in names)):
         return None
     if "zarr.json" in names:
-        found = zarr.open(place.path, mode="r+", **place.zarr_options)
-        if not hasattr(found, "shape") and is_store(found):
-            return found
+        opened = zarr.open(place.path, mode="r+", **place.zarr_options)
+        if not hasattr(opened, "shape") and is_store(opened):
+            return opened
     raise ConflictError(f"{place} is there already, and pack_to_zarr did not write it. Choose another path.")
 
 
-def _create_array(group: Any, wanted: Description) -> None:
-    width = packed_width(wanted.n_samples)
+def _create_array(group: Any, description: Description) -> None:
+    width = packed_width(description.n_samples)
     group.create_array(
         PACKED,
-        shape=(wanted.n_variants, width),
-        chunks=(wanted.rows, max(1, width)),
+        shape=(description.n_variants, width),
+        chunks=(description.rows, max(1, width)),
         dtype=np.uint8,
         compressors=None,
         # One file for each block, all in one folder.
@@ -235,32 +235,32 @@ def _check_workers(place: Place) -> None:
         raise
 
 
-def _write_blocks(genotypes: Genotypes, place: Place, wanted: Description, progress: Progress | None) -> None:
-    packed = genotypes.packed.rechunk({0: wanted.rows})
+def _write_blocks(genotypes: Genotypes, place: Place, description: Description, progress: Progress | None) -> None:
+    packed = genotypes.packed.rechunk({0: description.rows})
     write = _WriteBlock(place)
     ones = ((1,) * packed.numblocks[0], (1,))
     # A name of its own: two calls that write the same must both write.
     name = fresh("pack-genotypes")
-    written = packed.map_blocks(write, dtype=np.int64, chunks=ones, meta=np.empty((0, 0), np.int64), name=name)
-    there = finished(place)
-    done = sum(packed.chunks[0][i] for i in there)
+    counts = packed.map_blocks(write, dtype=np.int64, chunks=ones, meta=np.empty((0, 0), np.int64), name=name)
+    present = finished(place)
+    done = sum(packed.chunks[0][i] for i in present)
     if progress is not None:
-        progress(done, wanted.n_variants)
-    missing = [i for i in range(packed.numblocks[0]) if i not in there]
-    tasks = written.to_delayed().ravel()[missing].tolist()
+        progress(done, description.n_variants)
+    missing = [i for i in range(packed.numblocks[0]) if i not in present]
+    tasks = counts.to_delayed().ravel()[missing].tolist()
     for count in _computed(tasks):
         done += count
         if progress is not None:
-            progress(done, wanted.n_variants)
+            progress(done, description.n_variants)
 
 
 def _computed(tasks: Sequence[Any]) -> Iterator[int]:
     """Yield the variants that each task, or some tasks together, have written, as they finish."""
     client = cluster_client()
     if client is None:
-        some = 2 * (os.cpu_count() or 1)
-        for first in range(0, len(tasks), some):
-            yield sum(int(count.sum()) for count in dask.compute(*tasks[first : first + some]))
+        batch = 2 * (os.cpu_count() or 1)
+        for first in range(0, len(tasks), batch):
+            yield sum(int(count.sum()) for count in dask.compute(*tasks[first : first + batch]))
         return
     from distributed import as_completed
 

@@ -67,9 +67,9 @@ class Genotypes:
         for name, column in self.sample_table.items():
             if len(column) != self.n_samples:
                 raise BadInputError(f"The column {name!r} has {len(column)} values for {self.n_samples} samples.")
-        for name, known in ((each.name, getattr(self.variants, each.name)) for each in fields(self.variants)):
-            if known is not None and len(known) != self.n_variants:
-                raise BadInputError(f"variants.{name} has {len(known)} values for {self.n_variants} variants.")
+        for name, values in ((each.name, getattr(self.variants, each.name)) for each in fields(self.variants)):
+            if values is not None and len(values) != self.n_variants:
+                raise BadInputError(f"variants.{name} has {len(values)} values for {self.n_variants} variants.")
 
     @property
     def n_variants(self) -> int:

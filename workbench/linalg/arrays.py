@@ -105,8 +105,8 @@ def _of_dask(a: Any, view: bool) -> Any:
 def _numbers(rows: Any) -> np.ndarray[Any, Any]:
     """Return rows of any kind as a NumPy array; numbers of several types, or in objects, become float64."""
     try:
-        found = np.asarray(rows)
-        return found.astype(np.float64) if found.dtype == object else found
+        array = np.asarray(rows)
+        return array.astype(np.float64) if array.dtype == object else array
     except (TypeError, ValueError) as err:
         raise ArrayTypeError(f"These can't all be read as numbers: {err}.") from err
 
@@ -192,5 +192,5 @@ def _not_finite(value: complex, first_row: float, row: int, column: int, count: 
     else:
         first = int(first_row)
         place = f"{what} {first + row}, {other} {column}, in the block of {what}s {first} to {first + height - 1}"
-    more = f" ({count} such values near it)" if count > 1 else ""
-    return f"{kind} at {place}{more}. Fill or drop it first: an SVD takes neither NaN nor inf."
+    others = f" ({count} such values near it)" if count > 1 else ""
+    return f"{kind} at {place}{others}. Fill or drop it first: an SVD takes neither NaN nor inf."

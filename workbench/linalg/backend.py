@@ -114,8 +114,8 @@ def _finish() -> None:
 def _made_on_host(name: str) -> Callable[..., da.Array]:
     def make(*args: Any, **kwargs: Any) -> da.Array:
         with dask.config.set({"array.backend": "numpy"}):
-            made = getattr(da, name)(*args, **kwargs)
-        return CupyOnWorkers.to_backend(made)
+            array = getattr(da, name)(*args, **kwargs)
+        return CupyOnWorkers.to_backend(array)
 
     make.__name__ = name
     return make

@@ -170,16 +170,16 @@ class Certificate:
     def _vectors(self) -> str:
         if self.angle == 0:
             return "the vectors span all there is along the shorter side, so that there is no gap to look for"
-        known = [group for group in self.groups if np.isfinite(self.bound[group.first - 1]) and group.angle < 1]
-        sharp = [group for group in known if group.angle <= SHARP and group.first == group.last]
-        rest = [group for group in known if group not in sharp]
-        angles = [f"{group.angle:.1e} for {_named(group)}" for group in rest[:MOST]]
+        bounded = [group for group in self.groups if np.isfinite(self.bound[group.first - 1]) and group.angle < 1]
+        sharp = [group for group in bounded if group.angle <= SHARP and group.first == group.last]
+        others = [group for group in bounded if group not in sharp]
+        angles = [f"{group.angle:.1e} for {_named(group)}" for group in others[:MOST]]
         if sharp:
             worst = max(group.angle for group in sharp)
             angles.insert(0, f"{worst:.1e} for {_ranges(np.array([group.first for group in sharp]))}")
         parts = [f"the sine of the angle to the true vectors is at most {', '.join(angles)}"] if angles else []
-        if len(rest) > MOST:
-            parts.append(f"{len(rest) - MOST} more are in the certificate's groups")
+        if len(others) > MOST:
+            parts.append(f"{len(others) - MOST} more are in the certificate's groups")
         if self.groups[-1].angle >= 1:
             parts.append(f"{_named(self.groups[-1])} can't be separated from those that follow")
         return "; ".join(parts)
@@ -260,13 +260,13 @@ def interval(ritz: Ritz, k: int) -> Interval:
     if ritz.complete:
         upper = _widened(theta[:k], ritz)
         return Interval(ritz.s[:k], lower, upper, upper)
-    known = len(ritz.norms)
+    n_values = len(ritz.norms)
     upper = np.full(k, np.inf)
-    for b in {k, (k + known - 1) // 2, known - 1} if known <= FEW else {known - 1}:
-        if k <= b < known:
+    for b in {k, (k + n_values - 1) // 2, n_values - 1} if n_values <= FEW else {n_values - 1}:
+        if k <= b < n_values:
             upper = np.minimum(upper, _block_bound(ritz, k, b, _outside(ritz, b)))
-    tail = max(ritz.squares - float(theta[:known].sum()), 0.0) + ritz.squares_error
-    proved = np.minimum(_block_bound(ritz, k, known, tail), theta[:k] + _trace_left(ritz))
+    tail = max(ritz.squares - float(theta[:n_values].sum()), 0.0) + ritz.squares_error
+    proved = np.minimum(_block_bound(ritz, k, n_values, tail), theta[:k] + _trace_left(ritz))
     return Interval(ritz.s[:k], lower, _widened(upper, ritz), _widened(proved, ritz))
 
 
@@ -314,7 +314,7 @@ def groups(ritz: Ritz, highest: Matrix, k: int) -> tuple[Group, ...]:
 
     `highest` is above the first k + 1 true values, or above all where there are no more.
     """
-    found, start = [], 0
+    result, start = [], 0
     for i in range(1, k + 1):
         if i < k:
             gap = ritz.s[i - 1] ** 2 - highest[i] ** 2
@@ -322,9 +322,9 @@ def groups(ritz: Ritz, highest: Matrix, k: int) -> tuple[Group, ...]:
                 continue
         sine = sine_of(ritz, highest, start, i)
         if sine <= SEPARABLE or i == k:
-            found.append(Group(start + 1, i, sine))
+            result.append(Group(start + 1, i, sine))
             start = i
-    return tuple(found)
+    return tuple(result)
 
 
 def sine_of(ritz: Ritz, highest: Matrix, start: int, stop: int) -> float:

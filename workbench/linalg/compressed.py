@@ -153,8 +153,8 @@ def svd_compressed(
     wide = a.shape[1] > a.shape[0] if axis is None else axis == 1
     along: Along = None if center is None else "rows" if (center == 0) == wide else "columns"
     operator = _operator(a.T if wide else a, View(along, scale), "column" if wide else "row", keep, compute)
-    found = krylov.leading(operator, k, oversample=n_oversamples, tol=tol, max_passes=max_passes, seed=seed)
-    return _factors(a, operator, found, wide, coerce_signs)
+    leading = krylov.leading(operator, k, oversample=n_oversamples, tol=tol, max_passes=max_passes, seed=seed)
+    return _factors(a, operator, leading, wide, coerce_signs)
 
 
 def _check_centering(center: int | None, scale: bool) -> None:
@@ -210,28 +210,28 @@ def most_kept(on_devices: bool) -> float:
     return sum(max(0, worker["memory_limit"] - worker["metrics"].get("memory", 0)) for worker in workers) / 2
 
 
-def _factors(a: Any, operator: DaskOperator, found: krylov.Leading, wide: bool, coerce_signs: bool) -> SVD:
+def _factors(a: Any, operator: DaskOperator, leading: krylov.Leading, wide: bool, coerce_signs: bool) -> SVD:
     dtype = result_dtype(a.dtype)
     exponent = operator.view.exponent
-    s, v = found.s, found.v
+    s, v = leading.s, leading.v
     inverse = 1 / np.maximum(s, max(float(s[0]) * np.finfo(float).eps, np.finfo(float).tiny))
     if operator.only_rounding:
         # Rounding errors have no directions.
         inverse = np.zeros_like(s)
     if coerce_signs:
         v = v * np.where(v.sum(axis=0).real >= 0, 1.0, -1.0)
-    left, _ = tall.orthonormal(operator.projected(v * inverse))
+    u, _ = tall.orthonormal(operator.projected(v * inverse))
     right = _array(v.conj().T, a, dtype)
     # What is divided by its deviation has no unit left.
     unit = 0 if operator.view.scale else exponent
     with np.errstate(over="ignore", under="ignore"):
         values = np.ldexp(s, unit)
-    certificate, rounded = _as_returned(found.certificate, s, values, dtype, unit)
+    certificate, rounded = _as_returned(leading.certificate, s, values, dtype, unit)
     rounded = _array(rounded, a, rounded.dtype)
-    result = SVD(right.T, rounded, left.T) if wide else SVD(left, rounded, right)
+    result = SVD(right.T, rounded, u.T) if wide else SVD(u, rounded, right)
     result.values = values
     result.certificate = certificate
-    result.shares = found.certificate.shares
+    result.shares = leading.certificate.shares
     with np.errstate(over="ignore", under="ignore"):
         result.squares = float(np.ldexp(operator.squares, 2 * unit))
         result.mean, result.factor = operator.view.as_given()
@@ -248,16 +248,16 @@ def _as_returned(
             "The singular values of these numbers are too large for float64. Divide the array by a constant first, "
             "such as 1e100."
         )
-    before, known = certificate, certificate.bound <= certificate.tol
+    before, reached_before = certificate, certificate.bound <= certificate.tol
     off, rounded = np.zeros(len(s)), values
     for kind in (np.finfo(dtype).dtype, np.dtype(np.float64)):
         with np.errstate(over="ignore", under="ignore"):
             rounded = values.astype(kind)
             off = abs(np.ldexp(rounded.astype(np.float64), -unit) - s) / np.where(s > 0, s, 1)
-        if np.isfinite(rounded).all() and (certificate.bound + off <= certificate.tol)[known].all():
+        if np.isfinite(rounded).all() and (certificate.bound + off <= certificate.tol)[reached_before].all():
             break
     bound, eps = certificate.bound + off, float(np.finfo(dtype).eps) if np.finfo(dtype).dtype == np.float32 else 0.0
-    reached = (bound <= certificate.tol)[known].all()
+    reached = (bound <= certificate.tol)[reached_before].all()
     certificate = replace(
         certificate,
         bound=bound,

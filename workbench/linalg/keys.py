@@ -34,8 +34,8 @@ def in_pass(what: str, number: int) -> str:
 
 def pass_in(name: str) -> int:
     """Return the number of the pass that `fresh(in_pass(…))` named, 0 where it is the name of something else."""
-    found = re.fullmatch(r".*-pass-(\d+)-[0-9a-f]{32}", name)
-    return int(found[1]) if found else 0
+    match = re.fullmatch(r".*-pass-(\d+)-[0-9a-f]{32}", name)
+    return int(match[1]) if match else 0
 
 
 def lasting(what: str, *inputs: Any) -> str:

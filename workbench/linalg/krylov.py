@@ -65,15 +65,15 @@ def basis_bytes() -> int:
 class Operator:
     """A tall matrix A that is read from end to end, once for each product.
 
-    Its blocks, of `nbytes` in all, stay in memory after the first pass where they are `kept`.
+    Its blocks, of `nbytes` in all, stay in memory after the first pass if `in_memory`.
     """
 
     is_complex = False
     single = True  # whether float32 can hold its numbers, as far as is known
     only_rounding = False  # whether centering leaves nothing but rounding errors; known after the first pass
 
-    def __init__(self, shape: tuple[int, int], nbytes: int, kept: bool) -> None:
-        self.shape, self.nbytes, self.kept = shape, nbytes, kept
+    def __init__(self, shape: tuple[int, int], nbytes: int, in_memory: bool) -> None:
+        self.shape, self.nbytes, self.in_memory = shape, nbytes, in_memory
         self.passes = 0
         # ‖A‖²_F, known after the first pass, and how far that may be off.
         self.squares, self.squares_error = np.inf, 0.0
@@ -81,7 +81,7 @@ class Operator:
     @property
     def bytes_read(self) -> int:
         """Bytes made or read at the source of the array."""
-        return self.nbytes * (min(self.passes, 1) if self.kept else self.passes)
+        return self.nbytes * (min(self.passes, 1) if self.in_memory else self.passes)
 
     def input_error(self, s: Matrix, single: bool) -> Matrix:
         """Return the error of values near `s` that comes from rounding A when it is read.
@@ -128,9 +128,9 @@ def leading(operator: Operator, k: int, *, oversample: int, tol: float, max_pass
     """
     search = _Search(operator, k, oversample, tol, max_passes, seed)
     with one_thread():
-        found = search.run()
-    warn(found.certificate)
-    return found
+        result = search.run()
+    warn(result.certificate)
+    return result
 
 
 class _Search:
@@ -151,10 +151,10 @@ class _Search:
         if self.n <= max(EXACT, self.width):
             return self._exact()
         start = self.operator.started(orthonormal(self._random(self.width)), self.operator.single)
-        found = self._gram(orthonormal(start), self.tol >= SINGLE)
-        if not isinstance(found, Leading) and self._rough:
-            found = self._gram(found, False)
-        return found if isinstance(found, Leading) else self._orthogonal(found)
+        result = self._gram(orthonormal(start), self.tol >= SINGLE)
+        if not isinstance(result, Leading) and self._rough:
+            result = self._gram(result, False)
+        return result if isinstance(result, Leading) else self._orthogonal(result)
 
     def _exact(self) -> Leading:
         self.operator.prepare()
@@ -283,14 +283,14 @@ class _Search:
             v = self._enlarged(v, residuals[:, : self.width], s)
 
     def _enlarged(self, v: Matrix, residuals: Matrix, s: Matrix) -> Matrix:
-        kept = v[:, : min(2 * self.width, v.shape[1])]
+        basis = v[:, : min(2 * self.width, v.shape[1])]
         scale = np.linalg.norm(residuals, axis=0)
         useful = scale > 100 * _EPS64 * np.maximum(s[: len(scale)], np.finfo(float).tiny) * s[0]
         new = np.concatenate([residuals[:, useful] / scale[useful], self._random(self.width)], axis=1)
-        columns = min(self.width, self.n - kept.shape[1])
-        new = orthonormal(new[:, :columns] - kept @ (kept.conj().T @ new[:, :columns]))
-        new = np.linalg.qr(new - kept @ (kept.conj().T @ new))[0]
-        return np.concatenate([kept, new], axis=1)
+        columns = min(self.width, self.n - basis.shape[1])
+        new = orthonormal(new[:, :columns] - basis @ (basis.conj().T @ new[:, :columns]))
+        new = np.linalg.qr(new - basis @ (basis.conj().T @ new))[0]
+        return np.concatenate([basis, new], axis=1)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -371,11 +371,11 @@ class _Search:
         upper, highest = self._highest(bounds, ritz, likely)
         error = bounds.error(upper)
         nothing = self.operator.only_rounding
-        known = (upper > ZERO * self._doubt(bounds.s)) & (bounds.s > 0) & (not nothing)
+        distinct = (upper > ZERO * self._doubt(bounds.s)) & (bounds.s > 0) & (not nothing)
         squares = self.operator.squares or np.nan
         certificate = Certificate(
             tol=self.tol,
-            bound=np.divide(error, bounds.s, where=known, out=np.where(error > 0, np.inf, 0.0)),
+            bound=np.divide(error, bounds.s, where=distinct, out=np.where(error > 0, np.inf, 0.0)),
             # The largest is rounding, too.
             of_largest=np.ones(self.k) if nothing else error / largest,
             status=status,
@@ -407,10 +407,10 @@ def leading_vectors(gram: Matrix, start: Matrix) -> Matrix:
     for columns in SPACES:
         basis = np.linalg.qr(best)[0]
         for _ in range(min(max(2, columns // width), len(gram) // width) - 1):
-            more = gram @ basis[:, -width:]
+            block = gram @ basis[:, -width:]
             for _ in range(2):
-                more = np.linalg.qr(more - basis @ (basis.T @ more))[0]
-            basis = np.concatenate([basis, more], axis=1)
+                block = np.linalg.qr(block - basis @ (basis.T @ block))[0]
+            basis = np.concatenate([basis, block], axis=1)
         products = gram @ basis
         values, w = np.linalg.eigh(basis.T @ products)
         values, w = values[: -width - 1 : -1], w[:, : -width - 1 : -1]

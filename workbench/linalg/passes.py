@@ -97,8 +97,8 @@ class Sums:
 class DaskOperator(Operator):
     """A tall Dask array as `krylov` needs it. Blocks along both axes are fine: a task gets a row of blocks."""
 
-    def __init__(self, a: Any, view: View, row_name: str, kept: bool) -> None:
-        super().__init__(a.shape, int(a.nbytes), kept)
+    def __init__(self, a: Any, view: View, row_name: str, in_memory: bool) -> None:
+        super().__init__(a.shape, int(a.nbytes), in_memory)
         self.a, self.view, self.row_name = a, view, row_name
         self.is_complex = a.dtype.kind == "c"
         # Whole numbers of 16 bits are exact in float32; the scale of others is seen in a first pass in float64.
@@ -133,7 +133,7 @@ class DaskOperator(Operator):
 
     def _pays(self, width: int) -> bool:
         """Return whether ÃᵀÃ in the first pass takes less time than the passes that it saves."""
-        most = min(GRAM_COLUMNS, GRAM_PER_COLUMN * width) if self.kept else GRAM_COLUMNS
+        most = min(GRAM_COLUMNS, GRAM_PER_COLUMN * width) if self.in_memory else GRAM_COLUMNS
         return not self.is_complex and not on_devices(self.a) and self.shape[1] <= most
 
     def _read(self, q: Matrix, single: bool, with_triangle: bool, with_gram: bool = False) -> Sums:
@@ -198,11 +198,11 @@ class DaskOperator(Operator):
         return int(exponent) if exponent > _ALL_ZERO else 0
 
     def _reduced(
-        self, what: str, task: Callable[..., Any], q: Matrix, add: Callable[[list[Any]], Any], more: int = 0
+        self, what: str, task: Callable[..., Any], q: Matrix, add: Callable[[list[Any]], Any], extra: int = 0
     ) -> Any:
         starts = np.cumsum([0, *self.a.chunks[0][:-1]])
         starting = [(int(each),) for each in starts]
-        return reduction(in_pass(what, self.passes), self.a, task, q, add, starting, more).computed()
+        return reduction(in_pass(what, self.passes), self.a, task, q, add, starting, extra).computed()
 
     def projected(self, v: Matrix) -> Any:
         """Return Ã v as a lazy Dask array, which takes one more pass over the array when computed."""
@@ -229,17 +229,17 @@ class Reduction(NamedTuple):
         """Return the sum."""
         return self._here(self.graph, self.name) if cluster_client() is None else self._delayed.compute()
 
-    def computed_and_left(self, left: Callable[[Any], Any]) -> tuple[Any, list[Delayed]]:
-        """Return the sum and `left` of each task's result, which stays where it was computed."""
-        graph = {(self.name, "left", i): (left, (self.name, "part", i)) for i in range(self.n_parts)}
+    def computed_and_left(self, keep: Callable[[Any], Any]) -> tuple[Any, list[Delayed]]:
+        """Return the sum and `keep` of each task's result, which stays where it was computed."""
+        graph = {(self.name, "left", i): (keep, (self.name, "part", i)) for i in range(self.n_parts)}
         layer, total = f"{self.name}-left", self.graph
         whole = HighLevelGraph({**total.layers, layer: graph}, {**total.dependencies, layer: {self.name}})
         if cluster_client() is None:
-            found, *values = self._here(whole, [self.name, *graph])
-            return found, [Delayed(key, {key: value}) for key, value in zip(graph, values, strict=True)]
+            total_value, *values = self._here(whole, [self.name, *graph])
+            return total_value, [Delayed(key, {key: value}) for key, value in zip(graph, values, strict=True)]
         parts = [Delayed(key, whole, layer=layer) for key in graph]
-        held, *parts = dask.persist(self._delayed, *parts)
-        return held.compute(), parts
+        total_held, *parts = dask.persist(self._delayed, *parts)
+        return total_held.compute(), parts
 
     @property
     def _delayed(self) -> Delayed:
@@ -304,11 +304,11 @@ def _added(parts: Sequence[Sums]) -> Sums:
     triangle = np.asarray(np.linalg.qr(np.concatenate(triangles), mode="r")) if triangles else None
     rows = sum(part.rows for part in parts)
     mean, deviations = None, None
-    known = [(p.mean, p.deviations, p.rows) for p in parts if p.mean is not None and p.deviations is not None]
-    if known:
+    centered = [(p.mean, p.deviations, p.rows) for p in parts if p.mean is not None and p.deviations is not None]
+    if centered:
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = np.sum([each * (n / rows) for each, _, n in known], axis=0)
-            deviations = np.sum([within + n * np.abs(each - mean) ** 2 for each, within, n in known], axis=0)
+            mean = np.sum([each * (n / rows) for each, _, n in centered], axis=0)
+            deviations = np.sum([within + n * np.abs(each - mean) ** 2 for each, within, n in centered], axis=0)
     gram = _added_grams(parts, mean)
     squares, means = sum(part.squares for part in parts), sum(part.means for part in parts)
     factors = min(part.factors[0] for part in parts), max(part.factors[1] for part in parts)
@@ -350,8 +350,8 @@ def _tile_height(panel: Sequence[Any], dtype: np.dtype[Any], tall: bool = False)
     """Return the height of a tile in rows: all of them on a device, and many where it is multiplied with itself."""
     height, n = panel[0].shape[0], sum(block.shape[1] for block in panel)
     most = products.ROWS if n >= products.MANY and not tall else 4096
-    wanted = min(most, max(16, (GRAM_TILE_BYTES if tall else TILE_BYTES) // max(1, n * dtype.itemsize)))
-    return int(height if on_device(panel[0]) else min(height, wanted))
+    preferred = min(most, max(16, (GRAM_TILE_BYTES if tall else TILE_BYTES) // max(1, n * dtype.itemsize)))
+    return int(height if on_device(panel[0]) else min(height, preferred))
 
 
 def _tiles(panel: Sequence[Any], view: View, dtype: np.dtype[Any], tall: bool = False) -> Iterator[Any]:
@@ -508,8 +508,8 @@ class _Reading:
                 shift += y.sum(axis=0)
             squares += 0.0 if square is None else float(square)
             if self.first and mean is not None:
-                taken = mean if factor is None else mean * factor
-                means += x.shape[1] * float((abs(taken) ** 2).sum(dtype=np.float64))
+                moved = mean if factor is None else mean * factor
+                means += x.shape[1] * float((abs(moved) ** 2).sum(dtype=np.float64))
             if self.first and factor is not None:
                 factors = min(factors[0], float(factor.min())), max(factors[1], float(factor.max()))
             if learn:
@@ -520,8 +520,8 @@ class _Reading:
         product = np.ascontiguousarray(host(total + recent).T) - taken_off
         if view.factor is not None:
             product = view.factor[:, None] * product
-        found = None if triangle is None else host(triangle)
-        sums = Sums(product, found, squares, panel[0].shape[0], means, factors=factors, gram=gram)
+        r_factor = None if triangle is None else host(triangle)
+        sums = Sums(product, r_factor, squares, panel[0].shape[0], means, factors=factors, gram=gram)
         if not columns:
             return sums
         learned = _added(columns)

@@ -94,32 +94,32 @@ class PCA:
         rows, columns = a.shape
         if rows < 2:
             raise ArrayError(f"Found array with {rows} sample(s) (shape={a.shape}) while a minimum of 2 is required.")
-        found, k = self._found(a, min(a.shape))
-        dtype = found.vh.real.dtype
+        result, k = self._found(a, min(a.shape))
+        dtype = result.vh.real.dtype
         mean, factor = (
-            (found.mean, found.factor) if found.mean is not None else _columns_of(a, self.scale, found.exponent)
+            (result.mean, result.factor) if result.mean is not None else _columns_of(a, self.scale, result.exponent)
         )
-        s, components = map(host, dask.compute(found.s, found.vh))
+        s, components = map(host, dask.compute(result.s, result.vh))
         s, components = s[:k], components[:k]
         largest = np.abs(components).argmax(axis=1)
         self.components_ = components * np.sign(components[np.arange(k), largest])[:, None]
         self.singular_values_ = s
         with np.errstate(over="ignore", under="ignore"):
-            variances = found.values[:k] ** 2 / (rows - 1)
+            variances = result.values[:k] ** 2 / (rows - 1)
         if not np.isfinite(variances).all():
             raise ArrayError(
                 "The variances of these numbers are too large for float64. Divide the array by a constant first, such "
                 "as 1e100."
             )
         self.explained_variance_ = _fitting(variances, dtype)
-        shares = found.shares[:k]
-        left = min(rows, columns) - k
-        total = found.squares / (rows - 1) if left else 0.0
+        shares = result.shares[:k]
+        remaining = min(rows, columns) - k
+        total = result.squares / (rows - 1) if remaining else 0.0
         self.explained_variance_ratio_ = shares.astype(dtype)
-        self.noise_variance_ = total * max(0.0, 1 - float(shares.sum())) / left if total else 0.0
+        self.noise_variance_ = total * max(0.0, 1 - float(shares.sum())) / remaining if total else 0.0
         self.mean_ = np.asarray(mean, dtype)
         self.scale_ = None if not self.scale or factor is None else np.asarray(1 / factor, dtype)
-        self.certificate_: Certificate = found.certificate
+        self.certificate_: Certificate = result.certificate
         self.n_components_, self.n_samples_, self.n_features_in_ = k, rows, columns
         self.__dict__.pop("feature_names_in_", None)
         names = _feature_names(X)
@@ -130,12 +130,12 @@ class PCA:
     def _found(self, a: Any, most: int) -> tuple[SVD, int]:
         """Return the requested components and their number; one where there are none."""
         if isinstance(self.n_components, arguments.REAL) and 0 < self.n_components < 1:
-            found, k = self._share(a, float(self.n_components), most)
+            result, k = self._share(a, float(self.n_components), most)
         else:
             k = self._count(most)
             return self._leading(a, max(1, k)), k
         # The certificate is to speak of these and no others.
-        return found if k == len(found.shares) else self._leading(a, k), k
+        return result if k == len(result.shares) else self._leading(a, k), k
 
     def _count(self, most: int) -> int:
         k = most if self.n_components is None else self.n_components
@@ -150,10 +150,10 @@ class PCA:
         """Return at least as many components as explain more than this share of the variance, and their number."""
         k = min(16, most)
         while True:
-            found = self._leading(a, k)
-            explained = found.shares.cumsum()
+            result = self._leading(a, k)
+            explained = result.shares.cumsum()
             if k == most or explained[-1] > share:
-                return found, min(k, int(np.searchsorted(explained, share, side="right")) + 1)
+                return result, min(k, int(np.searchsorted(explained, share, side="right")) + 1)
             # The passes are made anew, so that few trials are better than close ones.
             k = min(4 * k, most)
 
@@ -178,7 +178,7 @@ class PCA:
         v = self.components_.T.astype(np.float64)
         if self.whiten:
             v = v / self._deviations()
-        operator = DaskOperator(a, View("columns", self.scale, mean=self.mean_, factor=factor), "row", kept=True)
+        operator = DaskOperator(a, View("columns", self.scale, mean=self.mean_, factor=factor), "row", in_memory=True)
         return _lazy_as(X, operator.projected(v))
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:  # noqa: N803
@@ -236,10 +236,10 @@ class PCA:
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters
-        given = {name: getattr(self, name) for name in self._names()}
-        changed = [f"{name}={value!r}" for name, value in given.items() if value is not defaults[name].default]
-        found = getattr(self, "certificate_", None)
-        return f"PCA({', '.join(changed)}{'; accuracy not reached' if found and found.status == 'not reached' else ''})"
+        values = {name: getattr(self, name) for name in self._names()}
+        changed = [f"{name}={value!r}" for name, value in values.items() if value is not defaults[name].default]
+        proof = getattr(self, "certificate_", None)
+        return f"PCA({', '.join(changed)}{'; accuracy not reached' if proof and proof.status == 'not reached' else ''})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")
@@ -269,17 +269,17 @@ class PCA:
             )
         return a
 
-    def _same_names(self, given: Matrix | None) -> None:
+    def _same_names(self, names: Matrix | None) -> None:
         fitted: Matrix | None = getattr(self, "feature_names_in_", None)
-        if (given is None) != (fitted is None):
-            what = (
+        if (names is None) != (fitted is None):
+            problem = (
                 "has feature names, but PCA was fitted without"
                 if fitted is None
                 else "does not have valid feature names, but PCA was fitted with"
             )
-            warnings.warn(f"X {what} feature names", UserWarning, stacklevel=4)
-        elif given is not None and fitted is not None and list(given) != list(fitted):
-            raise ArrayError(_other_names(set(given), set(fitted)))
+            warnings.warn(f"X {problem} feature names", UserWarning, stacklevel=4)
+        elif names is not None and fitted is not None and list(names) != list(fitted):
+            raise ArrayError(_other_names(set(names), set(fitted)))
 
 
 def _samples(x: Any) -> Any:
@@ -295,8 +295,8 @@ def _samples(x: Any) -> Any:
     return a
 
 
-def _lazy_as(given: Any, result: Any) -> Any:
-    return result if dask.is_dask_collection(given) else result.compute(scheduler="sync")
+def _lazy_as(original: Any, result: Any) -> Any:
+    return result if dask.is_dask_collection(original) else result.compute(scheduler="sync")
 
 
 def _columns_of(a: Any, scale: bool, exponent: int) -> tuple[Matrix | None, Matrix | None]:

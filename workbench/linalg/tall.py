@@ -281,11 +281,11 @@ class Total:
 
 def _add(totals: Sequence[Total | None]) -> Total | None:
     """Return the sum; None where a stage had nothing to do."""
-    found = [total for total in totals if total is not None]
-    if not found:
+    present = [total for total in totals if total is not None]
+    if not present:
         return None
-    matrix, sums = (sum(each[1:], each[0]) for each in ([t.matrix for t in found], [t.sums for t in found]))
-    return Total(matrix, sums, sum(t.rows for t in found), sum(t.lost for t in found))
+    matrix, sums = (sum(each[1:], each[0]) for each in ([t.matrix for t in present], [t.sums for t in present]))
+    return Total(matrix, sums, sum(t.rows for t in present), sum(t.lost for t in present))
 
 
 def _add_sketches(buckets: int, totals: Sequence[Total]) -> Total:
@@ -443,13 +443,13 @@ class Triangle:
 
 
 def _joined_triangles(triangles: Sequence[Triangle | None]) -> Triangle | None:
-    found = [triangle for triangle in triangles if triangle is not None]
-    if not found:
+    present = [triangle for triangle in triangles if triangle is not None]
+    if not present:
         return None
-    xp = namespace(found[0].r)
-    q, r = xp.linalg.qr(xp.concatenate([triangle.r for triangle in found]))
-    parts = tuple(q[part] for part in slices([len(triangle.r) for triangle in found]))
-    return Triangle(r, sum(each.sums @ part for each, part in zip(found, parts, strict=True)), parts)
+    xp = namespace(present[0].r)
+    q, r = xp.linalg.qr(xp.concatenate([triangle.r for triangle in present]))
+    parts = tuple(q[part] for part in slices([len(triangle.r) for triangle in present]))
+    return Triangle(r, sum(each.sums @ part for each, part in zip(present, parts, strict=True)), parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,14 +578,14 @@ def _left(block: Any, last: Last, turn: Matrix | None, index: int, dtype: str) -
         q, _ = _householder(block)
         block, factors = q, (turn,)
     columns = factors[-1].shape[1]
-    left = namespace(block).empty((block.shape[0], columns), dtype=np.dtype(dtype))
-    direct = left.dtype == working_dtype(block.dtype)
+    u = namespace(block).empty((block.shape[0], columns), dtype=np.dtype(dtype))
+    direct = u.dtype == working_dtype(block.dtype)
     for part, y in _turned(block, factors[:-1], tile_rows(2 * columns), random):
         if direct:
-            namespace(block).matmul(y, factors[-1], out=left[part])
+            namespace(block).matmul(y, factors[-1], out=u[part])
         else:
-            left[part] = y @ factors[-1]
-    return left
+            u[part] = y @ factors[-1]
+    return u
 
 
 def _values(last: Last, dtype: str) -> Any:

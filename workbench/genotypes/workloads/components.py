@@ -183,8 +183,8 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
     notes: tuple[str, ...]
     if values["path"] is None:
         shape = (values["n_variants"], values["n_samples"])
-        asked = values["n_populations"]
-        refuse_more("genotype_pca", "n_populations", asked, shape[1], ", the number of samples")
+        n_populations = values["n_populations"]
+        refuse_more("genotype_pca", "n_populations", n_populations, shape[1], ", the number of samples")
         for name in studies.OF_FILES:
             if values[name]:
                 raise BadParameterError(
@@ -203,8 +203,8 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
         raise BadParameterError(
             f"{parameter} of genotype_pca: there is {count}, and PCA needs two samples or more.", parameter
         )
-    there = f": there are {shape[0]} variants of {shape[1]} samples"
-    refuse_more("genotype_pca", "n_components", values["n_components"], min(shape), there)
+    sizes = f": there are {shape[0]} variants of {shape[1]} samples"
+    refuse_more("genotype_pca", "n_components", values["n_components"], min(shape), sizes)
     if values["ld_window"] is None:
         notes = (*notes, *_without_effect(given, _OF_WINDOWS, "of ld_window only, without effect while none is given"))
     packed = shape[0] * -(-shape[1] // 4)
@@ -245,9 +245,9 @@ def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     width = min(max(16, k + 10), n_samples)
     compiled = _COMPILED if resolved["kernel"] == "auto" and not on_device and _is_large((n_variants, n_samples)) else 0
     block = min(device.LARGEST_BLOCK if on_device else _BLOCK_BYTES, packed)
-    made = n_samples * 256 * 12 if resolved["path"] is None else 0
-    read = (2 * min(_BLOCK_BYTES, packed) + 6 * width * n_samples * 8 + made) * threads_per_worker
-    held = (2 * block + _TILES + 6 * width * n_samples * 8 + made) * threads_per_worker + compiled
+    drawing = n_samples * 256 * 12 if resolved["path"] is None else 0
+    read = (2 * min(_BLOCK_BYTES, packed) + 6 * width * n_samples * 8 + drawing) * threads_per_worker
+    held = (2 * block + _TILES + 6 * width * n_samples * 8 + drawing) * threads_per_worker + compiled
     if on_device:
         # The block, and it without what is left out; the tile in both precisions, and narrow factors of all its rows.
         tile = device.tile_bytes(n_variants, n_samples) + device.tile_bytes(n_variants, n_samples, 8)
@@ -353,31 +353,31 @@ def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
     skew = float(np.abs(gram - np.eye(len(gram))).max())
     if not skew <= 1e-6:
         return Check(passed=False, what=f"The components are not orthogonal to each other: off by {skew:.1e}.")
-    values, apart = found.anew()
+    values, off_by = found.anew()
     off = np.abs(values - found.singular_values) / (found.singular_values[0] or 1.0)
     products = float(np.finfo(found.certificate.dtype.partition(",")[0]).eps)
     # The pass adds up numbers of all variants: rounding grows with the root of how many (Higham, Mary, SISC 41, 2019).
     summing = 4 * float(np.finfo(float).eps) * math.sqrt(max(1, len(found.kept)))
     expected = 1.5 * found.certificate.residuals + 16 * products + summing
     detail = (
-        f"AᵀA v and s² v differ by {apart.max():.1e} of the largest value's square ({expected.max():.1e} expected), "
+        f"AᵀA v and s² v differ by {off_by.max():.1e} of the largest value's square ({expected.max():.1e} expected), "
         f"singular values by {off.max():.1e} of the largest."
     )
-    if not ((off <= found.certificate.of_largest + 1e-12).all() and (apart <= expected).all()):
+    if not ((off <= found.certificate.of_largest + 1e-12).all() and (off_by <= expected).all()):
         message = "Read once more, the genotypes don't agree with the components as closely as their error bounds say."
         return Check(passed=False, what=message, detail=detail)
     message = "Read once more, the genotypes agree with the components as closely as their error bounds say."
     agreed = Check(passed=True, what=message, detail=detail)
-    return agreed if resolved["path"] is not None else _populations_are_apart(resolved, found, agreed)
+    return agreed if resolved["path"] is not None else _populations_are_separate(resolved, found, agreed)
 
 
-def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, agreed: Check) -> Check:
+def _populations_are_separate(resolved: Mapping[str, Any], found: GenotypePCA, agreed: Check) -> Check:
     # Patterson, Price, Reich (2006): structure shows from F_ST of 1 / sqrt(variants × samples) on.
     threshold = 1 / math.sqrt(max(1, int(found.kept.sum())) * len(found.samples))
     n_populations = resolved["n_populations"]
     if n_populations < 2 or resolved["fst"] < _TELLING * threshold or len(found.samples) < 3 * n_populations:
-        said = f"{agreed.what} Populations are too near to each other, or too few, to be separated."
-        return agreed.model_copy(update={"what": said})
+        message = f"{agreed.what} Populations are too near to each other, or too few, to be separated."
+        return agreed.model_copy(update={"what": message})
     labels, first = np.asarray(found.sample_table["population"]), np.asarray(found.scores[:, 0])
     between = sum(
         (labels == name).sum() * (first[labels == name].mean() - first.mean()) ** 2 for name in np.unique(labels)
@@ -385,26 +385,26 @@ def _populations_are_apart(resolved: Mapping[str, Any], found: GenotypePCA, agre
     share = float(between / ((first - first.mean()) ** 2).sum())
     passed = share > 0.5
     expected = "." if passed else ", more than half of which was expected of an F_ST so far above the threshold."
-    said = f"{agreed.what} Populations make up {100 * share:.3g} % of the first component's variance{expected}"
-    return agreed.model_copy(update={"passed": bool(passed), "what": said})
+    message = f"{agreed.what} Populations make up {100 * share:.3g} % of the first component's variance{expected}"
+    return agreed.model_copy(update={"passed": bool(passed), "what": message})
 
 
 def _code(on_gpu: bool, **resolved: Any) -> str:
     """Return the notebook cell of a PCA of genotypes in a file or of simulated ones."""
     names = ("scaler", "maf", "max_missing", "hwe", "leave_out", "autosomes_only", "tol", "seed")
-    given = {name: resolved[name] for name in names}
-    given |= {"n_components": resolved["n_components"], "kernel": "device" if on_gpu else resolved["kernel"]}
+    options = {name: resolved[name] for name in names}
+    options |= {"n_components": resolved["n_components"], "kernel": "device" if on_gpu else resolved["kernel"]}
     if resolved["ld_window"] is not None:
-        given["ld_prune"] = {name: resolved[f"ld_{name}"] for name in ("window", "r2", "step")}
+        options["ld_prune"] = {name: resolved[f"ld_{name}"] for name in ("window", "r2", "step")}
     if resolved["path"] is not None:
-        return studies.code("genotype_pca", resolved, "pca", **given)
-    given = {name: each or None for name, each in given.items()}
+        return studies.code("genotype_pca", resolved, "pca", **options)
+    options = {name: each or None for name, each in options.items()}
     shape = [str(resolved[name]) for name in ("n_variants", "n_samples")]
     populations = {name: resolved[name] for name in ("n_populations", "fst", "seed")}
     populations |= {"missing": resolved["missing_rate"], "on_device": on_gpu or None}
-    made = studies.calling("genotypes", "simulate", *shape, **populations)
-    found = studies.calling("found", "pca", "genotypes", **given)
-    return f"from workbench.genotypes import pca, simulate\n\n{made}{found}found\n"
+    simulating = studies.calling("genotypes", "simulate", *shape, **populations)
+    calling = studies.calling("found", "pca", "genotypes", **options)
+    return f"from workbench.genotypes import pca, simulate\n\n{simulating}{calling}found\n"
 
 
 COMPONENTS = studies.template(

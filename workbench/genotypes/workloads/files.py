@@ -85,23 +85,23 @@ def _quality_summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return counts at the usual thresholds, and the samples that stand out."""
     found: Quality = results["quality"]
     het, worst = found.sample_het[~np.isnan(found.sample_het)], int(found.sample_missing.argmax())
-    apart = np.abs(het - het.mean()) > 3 * het.std() if het.size else het
+    outliers = np.abs(het - het.mean()) > 3 * het.std() if het.size else het
     return {
         "variants": len(found.counts),
         "samples": len(found.samples),
         "unknown_share": float(found.counts[:, 3].sum() / max(1, found.counts.sum())),
         "variants_that_would_go": found.would_go(),
-        "samples_heterozygosity_3_sd_apart": int(apart.sum()),
+        "samples_heterozygosity_3_sd_apart": int(outliers.sum()),
         "sample_most_unknown": f"{found.samples[worst]} ({100 * found.sample_missing[worst]:.3g} %)",
     }
 
 
 def _quality_arrays(results: Mapping[str, Any]) -> xr.Dataset:
     found: Quality = results["quality"]
-    known = {name: getattr(found.variants, name) for name in ("id", "contig", "position")}
+    columns = {name: getattr(found.variants, name) for name in ("id", "contig", "position")}
     if found.variants.alleles is not None:
-        known["other_allele"], known["counted_allele"] = found.variants.alleles.T
-    variants = {f"variant_{name}": ("variant", column) for name, column in known.items() if column is not None}
+        columns["other_allele"], columns["counted_allele"] = found.variants.alleles.T
+    variants = {f"variant_{name}": ("variant", column) for name, column in columns.items() if column is not None}
     samples = {"sample": found.samples}
     copies = {"genotype": np.array(["0", "1", "2", "unknown"])}
     by_variant = {"missing": found.missing, "frequency": found.frequency, "hwe_p": found.hwe}
@@ -129,10 +129,10 @@ def _quality_check(results: Mapping[str, Any], client: Client | None, **resolved
         for part, each in zip(parts, counts, strict=True)
         for code in range(4)
     )
-    said = f"of {len(parts)} × 4 variants all over the file, unpacked and counted one by one,"
+    subject = f"of {len(parts)} × 4 variants all over the file, unpacked and counted one by one,"
     if wrong:
-        return Check(passed=False, what=f"{wrong} counts {said} differ.")
-    return Check(passed=True, what=f"The counts {said} are the same, and those by site and by sample add up alike.")
+        return Check(passed=False, what=f"{wrong} counts {subject} differ.")
+    return Check(passed=True, what=f"The counts {subject} are the same, and those by site and by sample add up alike.")
 
 
 QUALITY = studies.template(
@@ -270,8 +270,8 @@ def _relatives_check(results: Mapping[str, Any], client: Client | None, **resolv
 
     found: Relatedness = results["related"]
     names = np.asarray(found.samples)
-    gone = np.isin(names, found.remove)
-    if (~gone[found.pairs]).all(axis=1).any():
+    removed = np.isin(names, found.remove)
+    if (~removed[found.pairs]).all(axis=1).any():
         return Check(passed=False, what="Some pairs stay related without the samples to remove.")
     if not len(found.pairs):
         return Check(passed=True, what=f"No pair has a kinship of {found.cutoff:g} or more: there is nothing to check.")
@@ -279,20 +279,20 @@ def _relatives_check(results: Mapping[str, Any], client: Client | None, **resolv
     limits = [resolved[name] for name in ("maf", "max_missing", "hwe")]
     if limits != [0, 1, 0]:
         genotypes = genotypes[Rule("center", *limits).verdict(qc(genotypes).counts) == 0]
-    some = np.unique(np.linspace(0, len(found.pairs) - 1, 5).astype(int))
-    people, places = np.unique(found.pairs[some], return_inverse=True)
+    sampled = np.unique(np.linspace(0, len(found.pairs) - 1, 5).astype(int))
+    people, places = np.unique(found.pairs[sampled], return_inverse=True)
     x = np.asarray(computed(client, genotypes.of_samples(people).counts(3))[0]).astype(np.int8)
     again = [_kinship(x[:, i], x[:, j]) for i, j in places.reshape(-1, 2)]
-    off = float(np.abs(np.array(again) - found.kinship[some]).max())
-    of = f"The kinship of {len(some)} pairs, from their genotypes one by one,"
+    off = float(np.abs(np.array(again) - found.kinship[sampled]).max())
+    of = f"The kinship of {len(sampled)} pairs, from their genotypes one by one,"
     return Check(passed=off < 1e-12, what=f"{of} differs by {off:.1e}." if off >= 1e-12 else f"{of} is the same.")
 
 
 def _kinship(x: Any, y: Any) -> float:
     """Return the kinship by the distance of both, as the paper's equation 11 can be written."""
-    known = (x < 3) & (y < 3)
-    least = min(int((x[known] == 1).sum()), int((y[known] == 1).sum()))
-    return 0.5 - float(((x[known] - y[known]) ** 2).sum()) / (4 * least)
+    both = (x < 3) & (y < 3)
+    least = min(int((x[both] == 1).sum()), int((y[both] == 1).sum()))
+    return 0.5 - float(((x[both] - y[both]) ** 2).sum()) / (4 * least)
 
 
 _OF_KINSHIP = ("cutoff", "maf", "max_missing", "hwe", "leave_out", "autosomes_only")
@@ -338,9 +338,9 @@ def pack_genotypes(
     """
     from workbench.genotypes import pack_to_zarr
 
-    given = locals()
-    options = options_of("pack_genotypes", path, given)
-    to_options = options_of("pack_genotypes", to, given, "to_")
+    values = locals()
+    options = options_of("pack_genotypes", path, values)
+    to_options = options_of("pack_genotypes", to, values, "to_")
     packed = pack_to_zarr(
         path,
         to,
@@ -412,8 +412,8 @@ def _packing_check(results: Mapping[str, Any], client: Client | None, **resolved
     if list(source.samples) != list(packed.samples):
         return Check(passed=False, what="The names of the samples in the store are not those of the source.")
     ends = np.cumsum((0, *packed.packed.chunks[0]))
-    chosen = sorted({round(each) for each in np.linspace(0, len(ends) - 2, 4)}) if len(ends) > 1 else []
-    rows = [slice(int(ends[i]), int(ends[i + 1])) for i in chosen]
+    sampled = sorted({round(each) for each in np.linspace(0, len(ends) - 2, 4)}) if len(ends) > 1 else []
+    rows = [slice(int(ends[i]), int(ends[i + 1])) for i in sampled]
     differences = [(source[part].counts() != packed[part].counts()).sum() for part in rows]
     wrong = sum(int(each) for each in computed(client, *differences))
     of = f"{len(rows)} of {len(ends) - 1} blocks"
@@ -429,8 +429,8 @@ def _packing_code(on_gpu: bool, **resolved: Any) -> str:
         "to_storage_options": options_of("pack_genotypes", resolved["to"], resolved, "to_") or None,
     }
     where = [formats.literal(resolved[name]) for name in ("path", "to")]
-    given = {name: resolved[name] or None for name in names}
-    called = studies.calling("packed", "pack_to_zarr", *where, **given, **options)
+    options_of_reading = {name: resolved[name] or None for name in names}
+    called = studies.calling("packed", "pack_to_zarr", *where, **options_of_reading, **options)
     return f"from workbench.genotypes import pack_to_zarr\n\n{called}packed\n"
 
 

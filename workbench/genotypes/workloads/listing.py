@@ -20,13 +20,13 @@ def look(place: Place) -> Listed:
     """Return the facts known without reading more than the first variants."""
     from workbench.genotypes import open_genotypes
 
-    found = open_genotypes(place.path, storage_options=place.options or None)
-    first = np.asarray(found[: min(_SITES, found.n_variants)].counts(3).compute())
-    contigs = [str(each) for each in dict.fromkeys(np.asarray(found.variants.contig).tolist())]
+    study = open_genotypes(place.path, storage_options=place.options or None)
+    first = np.asarray(study[: min(_SITES, study.n_variants)].counts(3).compute())
+    contigs = [str(each) for each in dict.fromkeys(np.asarray(study.variants.contig).tolist())]
     facts = [f"Contigs: {', '.join(contigs[:30])}."] if contigs else []
     facts.append(f"Of the first {formats.count(len(first), 'variant')} {100 * (first == 3).mean():.2g} % are unknown.")
-    names = [str(each) for each in found.samples[:3]]
-    facts.append(f"Samples: {', '.join(names)}{' …' if found.n_samples > len(names) else ''}.")
-    n_bytes = found.n_variants * -(-found.n_samples // 4)
-    genotypes = held_as("genotypes", found.shape, "uint8", dims=("variant", "sample"), compression="two bits each")
-    return (replace(genotypes, n_bytes=n_bytes),), (*facts, *found.remarks)
+    names = [str(each) for each in study.samples[:3]]
+    facts.append(f"Samples: {', '.join(names)}{' …' if study.n_samples > len(names) else ''}.")
+    n_bytes = study.n_variants * -(-study.n_samples // 4)
+    genotypes = held_as("genotypes", study.shape, "uint8", dims=("variant", "sample"), compression="two bits each")
+    return (replace(genotypes, n_bytes=n_bytes),), (*facts, *study.remarks)

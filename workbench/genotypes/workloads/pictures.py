@@ -65,9 +65,9 @@ def _contigs(array: xr.DataArray, counter: str) -> str | None:
 def _of_quality(arrays: xr.Dataset) -> Iterator[Picture]:
     """Draw samples by unknown and heterozygous shares, and histograms of the sites' frequency, p and unknown share."""
     missing, het = (vector(arrays[f"sample_{name}"]) for name in ("missing", "heterozygosity"))
-    names, chosen = labels_along(arrays["sample_missing"], "sample").get("sample"), spread(len(missing))
+    names, sampled = labels_along(arrays["sample_missing"], "sample").get("sample"), spread(len(missing))
     dots = Dots(
-        100 * missing[chosen], het[chosen], tuple(map(str, np.asarray(names)[chosen])) if names is not None else ()
+        100 * missing[sampled], het[sampled], tuple(map(str, np.asarray(names)[sampled])) if names is not None else ()
     )
     yield Picture("samples", formats.count(len(missing), "sample"), "Unknown, %", "Heterozygosity", dots)
     frequency, unknown = vector(arrays["frequency"]), vector(arrays["missing"])
@@ -105,12 +105,12 @@ def _histogram(name: str, title: str, across: str, values: Numbers, bins: int | 
 
 def _of_pairs(kinship: xr.DataArray, ibs0: xr.DataArray) -> Iterator[Picture]:
     """Draw related pairs by kinship and by the share without a common allele, which separates kinds of relatives."""
-    labels, chosen = labels_along(kinship, "pair"), spread(kinship.data.shape[0])
-    if not len(chosen):
+    labels, sampled = labels_along(kinship, "pair"), spread(kinship.data.shape[0])
+    if not len(sampled):
         return
-    one, other, degree = (as_text(labels[name])[chosen].tolist() for name in ("sample_1", "sample_2", "degree"))
+    one, other, degree = (as_text(labels[name])[sampled].tolist() for name in ("sample_1", "sample_2", "degree"))
     names = tuple(f"{a}, {b}" for a, b in zip(one, other, strict=True))
-    dots = Dots(vector(ibs0)[chosen], vector(kinship)[chosen], names, tuple(degree), "degree")
+    dots = Dots(vector(ibs0)[sampled], vector(kinship)[sampled], names, tuple(degree), "degree")
     yield Picture("pairs", formats.count(len(kinship.data), "related pair"), "No allele in common", "Kinship", dots)
 
 
@@ -131,8 +131,8 @@ def _along_a_genome(name: str, array: xr.DataArray, counter: str) -> Iterator[Pi
         start += float(positions[mine].max(initial=0.0))
     for number in range(min(MOST_VECTORS // 2, array.sizes[counter])):
         size = np.abs(vector(array, counter, number))
-        kept = _tallest(offset, size)
-        dots = Dots(offset[kept] / 1e6, size[kept], (), tuple(contigs[kept].tolist()), where)
+        tallest = _tallest(offset, size)
+        dots = Dots(offset[tallest] / 1e6, size[tallest], (), tuple(contigs[tallest].tolist()), where)
         title = f"{name}: {counter} {number + 1} along the genome"
         yield Picture(f"{name}-{number + 1}", title, "Position, million bases", "Size of the loading", dots)
 

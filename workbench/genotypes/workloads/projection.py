@@ -45,7 +45,7 @@ Ambiguous = Annotated[
     ),
 ]
 
-_KEPT = "answer.zarr"
+_ANSWER = "answer.zarr"
 
 
 def genotype_project(
@@ -89,12 +89,12 @@ def _projection_resolved(given: Mapping[str, Any], cluster: Surroundings, **valu
 
 def _store(text: str) -> str:
     """Return the path of the components of the run with this id, its beginning or end; else the path that `text` is."""
-    kept = {path.parent.name: path for path in config.data_folder().glob(f"runs/*/{_KEPT}")}
+    stores = {path.parent.name: path for path in config.data_folder().glob(f"runs/*/{_ANSWER}")}
     if text == "last":
-        late = (name for name in kept if name.startswith("genotype_pca-"))
-        text = max(late, key=lambda name: kept[name].stat().st_mtime, default=text)
-    found = kept.get(folders.one_of(list(kept), text, "runs"))
-    return places.full(text).path if found is None else str(found)
+        late = (name for name in stores if name.startswith("genotype_pca-"))
+        text = max(late, key=lambda name: stores[name].stat().st_mtime, default=text)
+    store = stores.get(folders.one_of(list(stores), text, "runs"))
+    return places.full(text).path if store is None else str(store)
 
 
 def _projection_needs(threads_per_worker: int, **resolved: Any) -> Needs:
@@ -154,9 +154,9 @@ def _projection_check(results: Mapping[str, Any], client: Client | None, **resol
     if not known.size:
         return Check(passed=False, what="No sample has a genotype at any variant of the reference.")
     chosen = int(known[len(known) // 2])
-    asked = {name: resolved[name] for name in ("correct", "ambiguous")}
+    options = {name: resolved[name] for name in ("correct", "ambiguous")}
     alone = project(
-        resolved["components"], studies.opened_for_check("genotype_project", resolved).of_samples([chosen]), **asked
+        resolved["components"], studies.opened_for_check("genotype_project", resolved).of_samples([chosen]), **options
     )
     off = float(np.abs(alone.scores[0] - found.scores[chosen]).max() / (np.abs(found.scores[known]).max() or 1.0))
     return Check(

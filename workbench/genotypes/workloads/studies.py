@@ -144,18 +144,18 @@ def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tu
         if name in values:
             where[name] = places.full(values[name]).path if isinstance(values[name], str) else values[name]
     if "leave_out" in values:
-        given = values["leave_out"]
-        where["leave_out"] = given if not given or are_regions(given) else places.full(given).path
+        text = values["leave_out"]
+        where["leave_out"] = text if not text or are_regions(text) else places.full(text).path
     layout = {name: values[name] for name in ("array", "orientation", "missing")}
     choices = {name: where.get(name, values.get(name)) for name in ("labels", *OF_FILES)}
     stamps = [_stamp(place) for place in (path, *choices.values()) if isinstance(place, str)]
-    found = _opened(workload, path, *(tuple(each.items()) for each in (layout, options, choices)), *stamps)
-    if min(found.shape) < at_least:
+    study = _opened(workload, path, *(tuple(each.items()) for each in (layout, options, choices)), *stamps)
+    if min(study.shape) < at_least:
         raise BadParameterError(
-            f"path of {workload}: {path} has {found.shape[0]} variants of {found.shape[1]} samples, expected some.",
+            f"path of {workload}: {path} has {study.shape[0]} variants of {study.shape[1]} samples, expected some.",
             "path",
         )
-    return where | {"reader": found.reader}, found
+    return where | {"reader": study.reader}, study
 
 
 def imports_of(resolved: Mapping[str, Any]) -> dict[str, str]:
@@ -178,26 +178,26 @@ def opened_for_check(workload: str, resolved: Mapping[str, Any]) -> Genotypes:
     """Open the chosen samples and variants again, without labels, which a check doesn't need."""
     from workbench.genotypes import choosing
 
-    found = opened(workload, {name: value for name, value in resolved.items() if name != "labels"})
+    genotypes = opened(workload, {name: value for name, value in resolved.items() if name != "labels"})
     barred = {name: resolved[name] for name in ("leave_out", "autosomes_only") if name in resolved}
-    return choosing.of_chosen_variants(found, **barred) if barred else found
+    return choosing.of_chosen_variants(genotypes, **barred) if barred else genotypes
 
 
 def code(
-    workload: str, given: Mapping[str, Any], function: str, *before: str, names: Sequence[str] = (), **options: Any
+    workload: str, resolved: Mapping[str, Any], function: str, *before: str, names: Sequence[str] = (), **options: Any
 ) -> str:
     """Return the notebook cell that opens genotypes and calls a function of `workbench.genotypes` on them.
 
-    `before` is the code of the arguments before genotypes. The options are those `names` of `given`, and others;
+    `before` is the code of the arguments before genotypes. The options are those `names` of `resolved`, and others;
     options that are None, 0 or False are left out.
     """
-    options = {name: given[name] for name in names} | options
+    options = {name: resolved[name] for name in names} | options
     of_file = ("array", "orientation", "missing", "labels", "keep_samples", "remove")
-    opening = {name: given.get(name) for name in of_file}
-    opening["storage_options"] = options_of(workload, given["path"], given) or None
-    opened = calling("genotypes", "open_genotypes", literal(given["path"]), **opening)
-    found = calling("found", function, *before, "genotypes", **{name: each or None for name, each in options.items()})
-    return f"from workbench.genotypes import {function}, open_genotypes\n\n{opened}{found}found\n"
+    opening = {name: resolved.get(name) for name in of_file}
+    opening["storage_options"] = options_of(workload, resolved["path"], resolved) or None
+    opened = calling("genotypes", "open_genotypes", literal(resolved["path"]), **opening)
+    call = calling("found", function, *before, "genotypes", **{name: each or None for name, each in options.items()})
+    return f"from workbench.genotypes import {function}, open_genotypes\n\n{opened}{call}found\n"
 
 
 def calling(result: str, function: str, *arguments: str, **options: Any) -> str:
@@ -220,17 +220,17 @@ def _opened(workload: str, path: str, layout: Any, options: Any, choices: Any, *
     from workbench.genotypes.reading import with_labels
 
     chosen = {name: value for name, value in choices if value not in (None, False)}
-    given: dict[str, Any] = {"storage_options": dict(options)}
+    storage: dict[str, Any] = {"storage_options": dict(options)}
     parameter = "path"
     try:
-        found = open_genotypes(path, **dict(layout), **given)
+        found = open_genotypes(path, **dict(layout), **storage)
         for parameter in ("labels", "keep_samples", "remove"):
             if parameter not in chosen:
                 continue
             if parameter == "labels":
-                found = with_labels(found, chosen[parameter], **(given if "://" in chosen[parameter] else {}))
+                found = with_labels(found, chosen[parameter], **(storage if "://" in chosen[parameter] else {}))
             else:
-                found = choosing.of_chosen_samples(found, **{parameter: chosen[parameter]}, **given)
+                found = choosing.of_chosen_samples(found, **{parameter: chosen[parameter]}, **storage)
         if (parameter := "leave_out") in chosen and not choosing.in_regions(found, chosen[parameter]).any():
             found = replace(found, remarks=(*found.remarks, choosing.nowhere(found)))
         if (parameter := "autosomes_only") in chosen:
@@ -258,9 +258,9 @@ def _stamp(path: str) -> Any:
     """Return a value that changes when a local file is written; a new value each time where that is unknown."""
     from workbench.genotypes.plink import three_files
 
-    there = [Path(name) for name in (path, *three_files(path))]
+    files = [Path(name) for name in (path, *three_files(path))]
     try:
-        stamps = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in there if each.is_file())
+        stamps = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in files if each.is_file())
     except OSError:  # a folder that may not be looked into, or a name too long for a file: who opens it says so
         return time.monotonic()
     return stamps or time.monotonic()

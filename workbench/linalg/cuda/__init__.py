@@ -37,8 +37,8 @@ def _text(name: str) -> str:
 def kernel(name: str) -> Callable[[tuple[int, ...], tuple[int, ...], tuple[Any, ...]], None]:
     """Return a CuPy kernel, called with the shapes of grid and block and the parameters; it is compiled once."""
     file = next(file for file, names in KERNELS.items() if name in names)
-    found: Callable[..., None] = _module(file).get_function(name)
-    return found
+    function: Callable[..., None] = _module(file).get_function(name)
+    return function
 
 
 @cache
