@@ -266,8 +266,8 @@ def test_the_form_of_a_function_comes_of_its_signature_and_docstring_and_nothing
 
 def test_what_is_in_a_file_is_asked_once_until_it_changes_or_one_beside_it(project, data_folder, monkeypatch):
     asked = []
-    ask = user_functions._asked
-    monkeypatch.setattr(user_functions, "_asked", lambda *about: asked.append(about) or ask(*about))
+    ask = user_functions._ask_process
+    monkeypatch.setattr(user_functions, "_ask_process", lambda *about: asked.append(about) or ask(*about))
     where = str(project / "mine.py")
     first = user_functions.contents(where)
     assert user_functions.contents(where) == first
@@ -373,7 +373,7 @@ def test_a_file_whose_import_does_not_end_is_told_with_the_line_that_goes_on(tmp
         template(f"{tmp_path}/bad.py")
     # Nor does the next command wait for it.
     user_functions._remembered.clear()
-    monkeypatch.setattr(user_functions, "_asked", lambda *_: pytest.fail("It was asked again."))
+    monkeypatch.setattr(user_functions, "_ask_process", lambda *_: pytest.fail("It was asked again."))
     with pytest.raises(BadInputError, match=sentence):
         template(f"{tmp_path}/bad.py")
     monkeypatch.setattr(user_functions, "_FORGET", 0.0)

@@ -70,36 +70,36 @@ class Fit(NamedTuple):
 
 def sums(block: Matrix, first: int, n_times: int, removed: Removed) -> Sums:
     """Return the sums of a block of some of so many times, the first of this number, and all places."""
-    there, places = list(_by_group(removed.members(n_times)[first : first + len(block)])), block[0].size
-    counts, values, lines = (np.zeros((len(there), places)) for _ in range(3))
+    groups, places = list(_by_group(removed.members(n_times)[first : first + len(block)])), block[0].size
+    counts, values, lines = (np.zeros((len(groups), places)) for _ in range(3))
     slopes = np.zeros(places)
-    for number, (_, rows) in enumerate(there):
+    for number, (_, rows) in enumerate(groups):
         x = block[rows].reshape(-1, places).astype("float64")
-        known = np.isfinite(x)
-        x[~known] = 0.0
-        counts[number], values[number] = known.sum(axis=0), x.sum(axis=0)
+        finite = np.isfinite(x)
+        x[~finite] = 0.0
+        counts[number], values[number] = finite.sum(axis=0), x.sum(axis=0)
         if removed.trend is not None:
             line = removed.trend[first : first + len(block)][rows]
-            lines[number] = line @ known
+            lines[number] = line @ finite
             slopes += line @ x
-    return Sums(np.array([group for group, _ in there]), counts, values, lines, slopes)
+    return Sums(np.array([group for group, _ in groups]), counts, values, lines, slopes)
 
 
 def _by_group(members: Matrix) -> Iterator[tuple[int, Any]]:
     """Yield each group that occurs, and its times among these."""
-    there, counts = np.unique(members, return_counts=True)
-    rows = np.split(members.argsort(kind="stable"), counts.cumsum()[:-1]) if len(there) > 1 else [slice(None)]
-    return zip(there.tolist(), rows, strict=True)
+    groups, counts = np.unique(members, return_counts=True)
+    rows = np.split(members.argsort(kind="stable"), counts.cumsum()[:-1]) if len(groups) > 1 else [slice(None)]
+    return zip(groups.tolist(), rows, strict=True)
 
 
 def added(parts: Sequence[Sums]) -> Sums:
     """Add the sums over the times of all parts."""
     groups = np.unique(np.concatenate([part.groups for part in parts]))
-    found = [np.zeros((len(groups), part.shape[1])) for part in parts[0][1:4]]
+    totals = [np.zeros((len(groups), part.shape[1])) for part in parts[0][1:4]]
     for part in parts:
-        for total, each in zip(found, part[1:4], strict=True):
+        for total, each in zip(totals, part[1:4], strict=True):
             total[np.searchsorted(groups, part.groups)] += each
-    return Sums(groups, found[0], found[1], found[2], np.sum([part.slopes for part in parts], axis=0))
+    return Sums(groups, totals[0], totals[1], totals[2], np.sum([part.slopes for part in parts], axis=0))
 
 
 def fitted(total: Sums, removed: Removed, n_times: int, missing: str) -> Fit:
@@ -107,12 +107,12 @@ def fitted(total: Sums, removed: Removed, n_times: int, missing: str) -> Fit:
     count = total.counts.sum(axis=0)
     gaps = LEFT_OUT if missing == "leave out" else FILLED
     state = np.where(count == n_times, PRESENT, np.where(count == 0, ABSENT, gaps))
-    members, there = removed.members(n_times), total.counts > 0
+    members, has_values = removed.members(n_times), total.counts > 0
     sizes = np.bincount(members)[:, None]
     means = total.values / np.maximum(total.counts, 1)
     # A group of which nothing is known is filled with the mean of all that is known or filled.
-    whole = (means * sizes * there).sum(axis=0) / np.maximum((sizes * there).sum(axis=0), 1)
-    means = np.where(there, means, whole)
+    whole = (means * sizes * has_values).sum(axis=0) / np.maximum((sizes * has_values).sum(axis=0), 1)
+    means = np.where(has_values, means, whole)
     slopes = total.slopes
     if removed.trend is not None:
         of_line = np.bincount(members, removed.trend)[:, None]
@@ -132,18 +132,18 @@ def fitted_anomalies(
     as_type: str,
     where: Callable[[tuple[int, ...]], str],
     title: str,
-    found: Matrix | None = None,
+    out: Matrix | None = None,
 ) -> Matrix:
     """Compute weighted anomalies of some times of all places, from the sums over all times. Places left out are zeros.
 
-    `where` describes the place of an index in the whole array. The anomalies are written to `found` if it is given.
+    `where` describes the place of an index in the whole array. The anomalies are written to `out` if it is given.
     """
     first, shape = block_info[0]["array-location"][0][0], block.shape[1:]
     if missing == "refuse":
         _refuse(np.isfinite(block).reshape(len(block), -1), fit.state == FILLED, block, block_info, where, title)
     places, slopes = fit.state.reshape(shape), fit.slopes.reshape(shape)
     used = ((places == PRESENT) | (places == FILLED)) * weights[0]
-    found = np.empty(block.shape, as_type) if found is None else found
+    out = np.empty(block.shape, as_type) if out is None else out
     for group, rows in _by_group(removed.members(n_times)[first : first + len(block)]):
         x, mean = block[rows].astype("float64"), fit.means[group].reshape(shape)
         np.copyto(x, mean, where=~np.isfinite(x))
@@ -156,8 +156,8 @@ def fitted_anomalies(
             # So what doesn't vary is nothing, not the rounding of its mean.
             x[:, _largest(x) <= rounding] = 0.0
         x *= used
-        found[rows] = x
-    return found
+        out[rows] = x
+    return out
 
 
 def _largest(x: Matrix) -> Matrix:
@@ -178,24 +178,24 @@ def anomalies(
     """Return `fitted_anomalies` of all times of some places, and a last row with the outcome for each place."""
     how: dict[str, Any] = {"removed": removed, "n_times": len(block), "missing": missing, "as_type": as_type}
     fit = fitted(sums(block, 0, len(block), removed), removed, len(block), missing)
-    found = np.empty((len(block) + 1, *block.shape[1:]), as_type)
-    fitted_anomalies(block, weights, fit, block_info, found=found[:-1], **how, **options)
-    found[-1] = fit.state.reshape(block.shape[1:])
-    return found
+    result = np.empty((len(block) + 1, *block.shape[1:]), as_type)
+    fitted_anomalies(block, weights, fit, block_info, out=result[:-1], **how, **options)
+    result[-1] = fit.state.reshape(block.shape[1:])
+    return result
 
 
 def _refuse(
-    known: Matrix, gaps: Matrix, block: Matrix, block_info: Any, where: Callable[[tuple[int, ...]], str], title: str
+    finite: Matrix, gaps: Matrix, block: Matrix, block_info: Any, where: Callable[[tuple[int, ...]], str], title: str
 ) -> None:
     """Raise a ValueError with the place of the first value that is missing among those with gaps."""
-    lacking = ~known & gaps
+    lacking = ~finite & gaps
     if not lacking.any():
         return
     row, column = np.argwhere(lacking)[0]
     start = [each[0] for each in block_info[0]["array-location"]]
     inside = np.unravel_index(column, block.shape[1:])
     place = (start[0] + int(row), *(first + int(each) for first, each in zip(start[1:], inside, strict=True)))
-    nothing = int((~known).all(axis=1).sum())
+    nothing = int((~finite).all(axis=1).sum())
     others = f" At {nothing} of the {len(block)} times no place of the block has a value." if nothing else ""
     others += "" if block.shape == tuple(block_info[0]["shape"]) else " Other blocks may have more."
     raise ValueError(

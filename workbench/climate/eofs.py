@@ -150,19 +150,19 @@ def eofs(
     options = options_of("eofs", path, locals())
     grid = grid_of(pick(path, variable, select, options), samples, remove, detrend, weights)
     blocks = blocks_of(grid, tol, compute, block_size)
-    x, states, known = weighted_anomalies(grid, blocks.reads, blocks.slabs, blocks.chunks, blocks.dtype, missing)
+    x, states, has_value = weighted_anomalies(grid, blocks.reads, blocks.slabs, blocks.chunks, blocks.dtype, missing)
     slabs = blocks.slabs
     if not compute:
-        x, states, known = dask.persist(x, states, known)
-    states, known = dask.compute(states, known)
-    grid = replace(grid, slabs=slabs, without=tuple(map(int, np.flatnonzero(~known)))).of_states(states, k)
-    more: dict[str, Any] = {"axis": 0} if slabs[0] < len(x) else {}
-    if not more and min(x.shape) <= FEW:
+        x, states, has_value = dask.persist(x, states, has_value)
+    states, has_value = dask.compute(states, has_value)
+    grid = replace(grid, slabs=slabs, without=tuple(map(int, np.flatnonzero(~has_value)))).of_states(states, k)
+    basis: dict[str, Any] = {"axis": 0} if slabs[0] < len(x) else {}
+    if not basis and min(x.shape) <= FEW:
         # A basis of everything takes one pass, however near to each other the modes are.
-        more = {"n_oversamples": min(x.shape) - k}
+        basis = {"n_oversamples": min(x.shape) - k}
     # Of a symmetric matrix's value the error is the square of that of its vector.
     u, rounded, v = result = svd_compressed(
-        x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=not compute, **more
+        x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=not compute, **basis
     )
     s = da.from_array(result.values)
     check_varies(grid, result.values)
@@ -171,7 +171,7 @@ def eofs(
     # Of the longer axis the vectors are lazy: U S is had from those that are at hand.
     # Squares of larger values leave the range of float32.
     exact = x if 1e-15 < result.values[0] < 1e15 else x.astype("float64")
-    us = u * rounded if "axis" not in more and x.shape[0] < x.shape[1] else exact.dot(v.T)
+    us = u * rounded if "axis" not in basis and x.shape[0] < x.shape[1] else exact.dot(v.T)
     polar = near_poles(exact, us, grid)
     return u, s, v, polar, result.certificate, replace(grid, shares=result.shares)
 
@@ -208,10 +208,10 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
     blocks = blocks_of(grid, values["tol"], compute, block_size)
     notes = (*found.remarks, *grid.remarks)
     if blocks.slabs != blocks.reads:
-        said = (
+        message = (
             f"Read in blocks of {by(blocks.reads)} and worked on in blocks of {by(blocks.slabs)}, which have all times."
         )
-        notes = (*notes, said)
+        notes = (*notes, message)
     if compute and not values["compute"]:
         notes = (*notes, f"{formats.size(n_bytes)} are more than {cluster.too_much}: read again at each pass.")
     facts = {
@@ -238,17 +238,17 @@ def _type(grid: Grid, tol: float) -> str:
     return "float32" if grid.picked.dtype == np.float32 and tol >= _SINGLE else "float64"
 
 
-def _block_size(asked: int | str, n_bytes: int, threads: int | None) -> int:
+def _block_size(requested: int | str, n_bytes: int, threads: int | None) -> int:
     """Return the bytes of a block: as requested, or so that every thread gets several."""
-    if asked == "auto":
+    if requested == "auto":
         return min(_SLAB_BYTES, max(n_bytes // (4 * (threads or 1)), _SMALLEST_SLAB))
     try:
-        found = int(parse_bytes(asked))
+        n_bytes_given = int(parse_bytes(requested))
     except ValueError:
-        found = 0
-    if found < 1:
-        raise bad("eofs", "block_size", asked, "'auto', or a size such as '32 MiB'")
-    return found
+        n_bytes_given = 0
+    if n_bytes_given < 1:
+        raise bad("eofs", "block_size", requested, "'auto', or a size such as '32 MiB'")
+    return n_bytes_given
 
 
 def blocks_of(grid: Grid, tol: float, compute: bool, block_size: int | str = "auto") -> Blocks:
@@ -297,14 +297,14 @@ def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """Estimate as for the SVD of a file, with blocks both as read, in float64, and as decomposed."""
     times, item = resolved["shape"][0], np.dtype(resolved["dtype"]).itemsize
     slab = math.prod(resolved["slabs"])
-    taken = max(math.prod(resolved["reads"]) * item, slab * (2 * item + 17))
+    in_task = max(math.prod(resolved["reads"]) * item, slab * (2 * item + 17))
     streamed = resolved["slabs"][0] < times
     as_svd = {
         "axis": 0 if streamed else None,
         "tol": max(resolved["tol"] ** 2, ROUNDING),
         "method": "workbench",
         "center": False,
-        "blocks": (1, taken // (2 * item) + 1),
+        "blocks": (1, in_task // (2 * item) + 1),
         "chunks": resolved["chunks"] if streamed else (times, slab // times),
     }
     return estimates.svd_of_file(threads_per_worker, **{**resolved, **as_svd})
@@ -313,7 +313,7 @@ def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
 def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return singular values, variances with their shares and North's rule, and the outcome for the places."""
     grid, s = results["grid"], np.asarray(results["s"], "float64")
-    apart = separated(s**2, grid.shares, grid.shape[0])
+    differs = separated(s**2, grid.shares, grid.shape[0])
     certificate = certificate_json(results["certificate"])
     if results["u"].dtype == np.float32:
         # Held in float32, anomalies are rounded to half of eps of themselves; together that moves a value by this much.
@@ -328,8 +328,8 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
         "singular_values": [float(each) for each in s],
         "explained_variance": [float(each) for each in s**2 / max(1, grid.shape[0] - 1)],
         "explained_variance_ratio": [float(each) for each in grid.shares],
-        "separated": apart,
-        "north": _north(apart),
+        "separated": differs,
+        "north": _north(differs),
         **grid.counts(),
         "certificate": certificate,
     }
@@ -342,34 +342,34 @@ def separated(variances: np.ndarray[Any, Any], shares: np.ndarray[Any, Any], n_s
     more than the error of the larger one. Samples are assumed to be independent, which climate data seldom are.
     """
     errors = variances * math.sqrt(2 / n_samples)
-    apart: list[bool | None] = [bool(each) for each in variances[:-1] - variances[1:] > errors[:-1]]
+    differs: list[bool | None] = [bool(each) for each in variances[:-1] - variances[1:] > errors[:-1]]
     # Of the next variance all that is known is that it is no more than this one, and than all that is left.
-    left = float(variances[-1] * max(0.0, 1 - shares.sum()) / shares[-1]) if shares[-1] else 0.0
-    apart.append(True if variances[-1] - left > errors[-1] else None)
-    found: list[bool | None] = []
-    for number, after in enumerate(apart):
-        before = number == 0 or apart[number - 1]
-        found.append(False if before is False or after is False else after)
-    return found
+    remaining = float(variances[-1] * max(0.0, 1 - shares.sum()) / shares[-1]) if shares[-1] else 0.0
+    differs.append(True if variances[-1] - remaining > errors[-1] else None)
+    separate: list[bool | None] = []
+    for number, after in enumerate(differs):
+        before = number == 0 or differs[number - 1]
+        separate.append(False if before is False or after is False else after)
+    return separate
 
 
-def _north(apart: Sequence[bool | None]) -> str:
-    names = [str(number) for number, each in enumerate(apart, 1) if each]
-    mixed = [str(number) for number, each in enumerate(apart, 1) if each is False]
-    said = (
+def _north(differs: Sequence[bool | None]) -> str:
+    names = [str(number) for number, each in enumerate(differs, 1) if each]
+    mixed = [str(number) for number, each in enumerate(differs, 1) if each is False]
+    parts = (
         [f"{', '.join(names)} can be separated from {'their' if len(names) > 1 else 'its'} neighbors"] if names else []
     )
-    said += (
+    parts += (
         [
             f"{', '.join(mixed)} can't, and may be mixtures"
-            if said
+            if parts
             else f"{', '.join(mixed)} can't be separated from their neighbors and may be mixtures"
         ]
         if mixed
         else []
     )
-    said += [f"of {len(apart)} nothing is known, as it is the last"] if apart[-1] is None else []
-    return f"By North's rule, with independent times, of the modes {'; '.join(said)}."
+    parts += [f"of {len(differs)} nothing is known, as it is the last"] if differs[-1] is None else []
+    return f"By North's rule, with independent times, of the modes {'; '.join(parts)}."
 
 
 def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
@@ -377,14 +377,14 @@ def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
     grid, u, v = results["grid"], results["u"], results["v"]
     picked, s, n = grid.picked, np.asarray(results["s"], "float64"), max(1, grid.shape[0] - 1)
     modes = {"mode": np.arange(1, len(s) + 1)}
-    known = {name: picked.attrs[name] for name in ("units", "long_name", "standard_name") if name in picked.attrs}
+    attributes = {name: picked.attrs[name] for name in ("units", "long_name", "standard_name") if name in picked.attrs}
     used = np.isin(grid.states, (anomalies.PRESENT, anomalies.FILLED))
     unit = np.where(used & (grid.weights > 0), 1.0, np.nan) / np.where(grid.weights > 0, grid.weights, 1.0)
     lengths = da.core.normalize_chunks(grid.slabs[1:], grid.shape[1:])
     widths = tuple(map(math.prod, itertools.product(*lengths)))
-    near, found = grid.near_poles(), da.asarray(v).to_backend("numpy") * s[:, None]
+    near, patterns_scaled = grid.near_poles(), da.asarray(v).to_backend("numpy") * s[:, None]
     if len(near):
-        place, small = np.zeros(found.shape[1], int), np.zeros(found.shape[1], bool)
+        place, small = np.zeros(patterns_scaled.shape[1], int), np.zeros(patterns_scaled.shape[1], bool)
         place[near], small[near] = np.arange(len(near)), True
         # Of modes that are rounding the patterns are any.
         inverse = np.divide(1, s, out=np.zeros_like(s), where=s > s[0] * ROUNDING)[:, None]
@@ -392,11 +392,11 @@ def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
             da.asarray(results["polar"])
             .to_backend("numpy")
             .rechunk(-1)
-            .map_blocks(np.take, indices=place, axis=1, chunks=((len(s),), (len(place),)), dtype=found.dtype)
+            .map_blocks(np.take, indices=place, axis=1, chunks=((len(s),), (len(place),)), dtype=patterns_scaled.dtype)
         )
-        found = da.where(small, spread * inverse, found)
+        patterns_scaled = da.where(small, spread * inverse, patterns_scaled)
     maps = da.reshape_blockwise(
-        found.rechunk((len(s), widths)), (len(s), *grid.shape[1:]), chunks=((len(s),), *lengths)
+        patterns_scaled.rechunk((len(s), widths)), (len(s), *grid.shape[1:]), chunks=((len(s),), *lengths)
     )
     by_mode = {
         "explained_variance": s**2 / n,
@@ -406,7 +406,7 @@ def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
     }
     patterns = maps / math.sqrt(n) * da.from_array(unit[None], chunks=((1,), *lengths))
     arrays = {
-        "patterns": (("mode", *grid.features), patterns, known),
+        "patterns": (("mode", *grid.features), patterns, attributes),
         "series": ((*grid.samples, "mode"), (u * math.sqrt(n)).reshape(*grid.lengths, len(s))),
         **{name: ("mode", values) for name, values in by_mode.items()},
     }

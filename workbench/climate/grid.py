@@ -96,23 +96,23 @@ class Grid:
 
     def remark_without(self) -> str:
         """Return a message about samples without any value, '' where all have some."""
-        if not (found := self.empty_samples().get("samples_without_values")):
+        if not (empty := self.empty_samples().get("samples_without_values")):
             return ""
-        first = "; ".join(found["first"])
-        return f" No place has a value at {formats.count(found['count'], 'sample')}, the first at {first}."
+        first = "; ".join(empty["first"])
+        return f" No place has a value at {formats.count(empty['count'], 'sample')}, the first at {first}."
 
     def empty_samples(self) -> dict[str, Any]:
         """Return the number of samples without any value and names of the first ones; nothing where all have some."""
         if not self.without:
             return {}
         name = self.picked.names(self.samples, self.lengths)
-        named = [name((each,)) for each in self.without[:_NAMED]]
-        return {"samples_without_values": {"count": len(self.without), "first": named}}
+        names = [name((each,)) for each in self.without[:_NAMED]]
+        return {"samples_without_values": {"count": len(self.without), "first": names}}
 
     def of_states(self, states: Any, k: int) -> Grid:
         """Return the same grid with the outcome for each place; BadInputError where fewer than `k` are left."""
-        found = replace(self, states=states.astype("uint8"))
-        counts = found.counts()
+        grid = replace(self, states=states.astype("uint8"))
+        counts = grid.counts()
         others = counts["other_places"]
         if counts["places"] < k:
             raise BadInputError(
@@ -121,7 +121,7 @@ class Grid:
                 f"and {others['left out']} were left out.{self.remark_without()} Choose another variable or selection"
                 f"{', or missing=' + repr('mean') if others['left out'] else ''}."
             )
-        return found
+        return grid
 
 
 def near_poles(x: da.Array, us: da.Array, grid: Grid) -> da.Array:
@@ -136,10 +136,10 @@ def near_poles(x: da.Array, us: da.Array, grid: Grid) -> da.Array:
 def check_varies(grid: Grid, values: np.ndarray[Any, Any]) -> None:
     """Raise BadInputError if there is nothing to decompose."""
     if not values[0] > 0:
-        what = f"{grid.picked.title} doesn't vary"
+        problem = f"{grid.picked.title} doesn't vary"
         of = formats.count(grid.counts()["places"], "place")
         raise BadInputError(
-            f"{what}: once what is removed is taken off, nothing but rounding is left at any of its {of}. Choose "
+            f"{problem}: once what is removed is taken off, nothing but rounding is left at any of its {of}. Choose "
             "another variable or selection, or remove less."
         )
 
@@ -153,13 +153,13 @@ def grid_of(picked: Picked, samples: str | None, remove: str, detrend: bool, wei
             f"{picked.title} has the dimension {', '.join(dims)} alone. Expected places in addition, such as latitude.",
             "variable",
         )
-    if taken := _OURS & {*picked.dims, *datasets.along(picked.coords, picked.dims)}:
+    if reserved := _OURS & {*picked.dims, *datasets.along(picked.coords, picked.dims)}:
         raise BadParameterError(
-            f"{picked.title} has {', '.join(sorted(taken))}, as eofs calls what it finds. Rename it there.", "path"
+            f"{picked.title} has {', '.join(sorted(reserved))}, as eofs calls what it finds. Rename it there.", "path"
         )
     removed, remarks = _removed(picked, dims, remove, detrend)
-    weight, more = _weights(picked, others, weights)
-    return Grid(picked, dims, others, removed, weight, (*picked.numbers.remarks, *remarks, *more))
+    weight, notes = _weights(picked, others, weights)
+    return Grid(picked, dims, others, removed, weight, (*picked.numbers.remarks, *remarks, *notes))
 
 
 def _lengths(picked: Picked, dims: Sequence[str]) -> tuple[int, ...]:
@@ -170,16 +170,16 @@ def _of_samples(picked: Picked, samples: str | None) -> tuple[str, ...]:
     usual = cf.time_of(picked.coords, picked.dims)
     if usual is None and picked.source.engine == sources.IMAGES and len(picked.dims) > 2:
         usual = picked.dims[0]
-    found = names_in(samples or usual)
-    if not found or len(set(found)) < len(found) or not set(found) <= set(picked.dims):
-        there = ", ".join(picked.dims) or "none"
-        given = "no dimension is one of times by CF's conventions" if samples is None else f"it was {samples!r}"
+    names = names_in(samples or usual)
+    if not names or len(set(names)) < len(names) or not set(names) <= set(picked.dims):
+        choices = ", ".join(picked.dims) or "none"
+        reason = "no dimension is one of times by CF's conventions" if samples is None else f"it was {samples!r}"
         raise BadParameterError(
-            f"samples of eofs: {given}, in {picked.title}. Name the dimensions of the samples, each once, "
-            f"among: {there}.",
+            f"samples of eofs: {reason}, in {picked.title}. Name the dimensions of the samples, each once, "
+            f"among: {choices}.",
             "samples",
         )
-    return tuple(found)
+    return tuple(names)
 
 
 def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: bool) -> tuple[Removed, tuple[str, ...]]:
@@ -207,8 +207,8 @@ def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: boo
                 "remove",
             )
         # In whatever order they are, and however often.
-        apart = np.diff(np.unique(days))
-        step = float(np.median(apart)) if len(apart) else 0.0
+        steps = np.diff(np.unique(days))
+        step = float(np.median(steps)) if len(steps) else 0.0
         if step > _YEAR:
             raise BadParameterError(
                 f"remove of eofs is 'seasonal cycle', and the times of {picked.title} are years. Choose mean or none.",
@@ -263,12 +263,12 @@ def _weights(picked: Picked, features: Sequence[str], weights: str) -> tuple[np.
         raise BadParameterError(
             f"weights of eofs: the latitudes of {picked.title} go beyond 90 degrees. Choose none.", "weights"
         )
-    found = np.sqrt(np.cos(np.deg2rad(np.clip(values, -90, 90))))
+    weight = np.sqrt(np.cos(np.deg2rad(np.clip(values, -90, 90))))
     shape = [latitude.sizes[dim] if dim in dims else 1 for dim in features]
     remarks = ["Places are weighted by the root of the cosine of their latitude."]
     if nowhere := int(np.isnan(values).sum()):
         remarks.append(f"Of {formats.count(nowhere, 'place')} the latitude is unknown: their values count as missing.")
-    return found.reshape(shape), tuple(remarks)
+    return weight.reshape(shape), tuple(remarks)
 
 
 def weighted_anomalies(
@@ -302,7 +302,7 @@ def weighted_anomalies(
     weights = da.from_array(np.nan_to_num(grid.weights)[None], chunks=((1,), *widths))
     if (nowhere := np.isnan(grid.weights)).any():
         raw = da.where(da.from_array(nowhere[None], chunks=weights.chunks), np.nan, raw)
-    known = da.isfinite(raw).any(axis=tuple(range(1, raw.ndim)))
+    has_value = da.isfinite(raw).any(axis=tuple(range(1, raw.ndim)))
     options: dict[str, Any] = {
         "removed": grid.removed,
         "missing": missing,
@@ -314,13 +314,13 @@ def weighted_anomalies(
     }
     if slabs[0] < shape[0]:
         fit = _fit(raw, grid.removed, missing).persist()
-        more = {"n_times": shape[0], "chunks": raw.chunks}
-        x = da.map_blocks(anomalies.fitted_anomalies, raw, weights, fit=fit, **more, **options)
+        shape_options = {"n_times": shape[0], "chunks": raw.chunks}
+        x = da.map_blocks(anomalies.fitted_anomalies, raw, weights, fit=fit, **shape_options, **options)
         states = da.from_delayed(fit.state, (math.prod(shape[1:]),), dtype=int).reshape(shape[1:])
-        return da.reshape_blockwise(x, (shape[0], math.prod(shape[1:]))).to_backend(), states, known
+        return da.reshape_blockwise(x, (shape[0], math.prod(shape[1:]))).to_backend(), states, has_value
     both = da.map_blocks(anomalies.anomalies, raw, weights, chunks=((shape[0] + 1,), *raw.chunks[1:]), **options)
     x = da.reshape_blockwise(both[:-1], (shape[0], math.prod(shape[1:])))
-    return x.rechunk(tuple(chunks)).to_backend(), both[-1], known
+    return x.rechunk(tuple(chunks)).to_backend(), both[-1], has_value
 
 
 def _fit(raw: da.Array, removed: Removed, missing: str) -> Any:

@@ -219,12 +219,12 @@ def _statistical(
 
 
 def _normal(resolved: Mapping[str, Any]) -> da.Array:
-    given = arguments(random_normal, resolved)
-    if given["generator"] not in ("tiles", "fast"):
-        return random_normal(**given)
-    blocks = da.core.normalize_chunks(given["chunks"], given["shape"], dtype=given["dtype"])
-    engine: generators.Engine = "numpy" if given["generator"] == "tiles" else "fast"
-    return generators.normal(10, 1, chunks=blocks, dtype=given["dtype"], seed=given["seed"], engine=engine)
+    options = arguments(random_normal, resolved)
+    if options["generator"] not in ("tiles", "fast"):
+        return random_normal(**options)
+    blocks = da.core.normalize_chunks(options["chunks"], options["shape"], dtype=options["dtype"])
+    engine: generators.Engine = "numpy" if options["generator"] == "tiles" else "fast"
+    return generators.normal(10, 1, chunks=blocks, dtype=options["dtype"], seed=options["seed"], engine=engine)
 
 
 SUM = (
@@ -252,9 +252,9 @@ def _sum_code(on_gpu: bool, **resolved: Any) -> str:
     """Return the notebook cell of the sum or mean of a random array."""
     if resolved["generator"] in _TILED:
         return computing(array_sum, arguments(array_sum, resolved), ("value",), (), on_gpu)
-    made = random_code(f"{resolved['generator']}({resolved['seed']}).normal(10, 1, ", resolved)
+    making = random_code(f"{resolved['generator']}({resolved['seed']}).normal(10, 1, ", resolved)
     value = f"value = (x + 1)[::2, ::2].{resolved['reduction']}()\nvalue{to_host(on_gpu)}"
-    return f"import dask.array as da\n\n{made}\n{value}"
+    return f"import dask.array as da\n\n{making}\n{value}"
 
 
 def _transpose_code(on_gpu: bool, **resolved: Any) -> str:

@@ -33,9 +33,9 @@ def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> C
         return Check(passed=False, what=problem)
     eps, largest = float(np.finfo(x.dtype).eps), _largest(s)
     x, s = _in_range(x, largest), s.astype("float64")
-    parts, there = _sampled_blocks(x), _on_cluster(s)[:, None]
+    parts, values = _sampled_blocks(x), _on_cluster(s)[:, None]
     differences = [
-        da.sum(((block - u[rows].dot(there * v[:, columns])) / largest) ** 2) for block, rows, columns in parts
+        da.sum(((block - u[rows].dot(values * v[:, columns])) / largest) ** 2) for block, rows, columns in parts
     ]
     sizes = [da.sum((block / largest) ** 2) for block, _, _ in parts]
     grams = [u.T.dot(u), v.dot(v.T)]
@@ -69,11 +69,11 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
         return Check(passed=False, what=problem)
     largest = _largest(s)
     x, s = _in_range(x, largest), s / largest
-    w, z, there = x.dot(v.T) / largest, x.T.dot(u) / largest, _on_cluster(s)
+    w, z, values = x.dot(v.T) / largest, x.T.dot(u) / largest, _on_cluster(s)
     left, right, gram_u, gram_v, total = computed(
         client,
-        ((w - u * there) ** 2).sum(axis=0),
-        ((z - v.T * there) ** 2).sum(axis=0),
+        ((w - u * values) ** 2).sum(axis=0),
+        ((z - v.T * values) ** 2).sum(axis=0),
         u.T.dot(u),
         v.dot(v.T),
         ((x.astype("float64") / largest) ** 2).sum(),
@@ -123,15 +123,15 @@ def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, 
     products = float(np.finfo(certificate.dtype.partition(",")[0]).eps)
     nonzero = np.isfinite(certificate.bound) & (s > 0)  # Values close to zero may have any vectors.
     shares = np.where(nonzero, s, np.inf)
-    off, apart = np.abs(along - s), np.where(nonzero, np.sqrt(left), 0.0)
+    off, off_by = np.abs(along - s), np.where(nonzero, np.sqrt(left), 0.0)
     expected = (1.5 * certificate.residuals + 16 * products) / shares + 1e3 * eps
-    passed = bool(skew <= bound and (off <= certificate.of_largest + 1e2 * eps).all() and (apart <= expected).all())
+    passed = bool(skew <= bound and (off <= certificate.of_largest + 1e2 * eps).all() and (off_by <= expected).all())
     return Check(
         passed=passed,
         what="Read once more, the array agrees with the answer as closely as its error bounds say."
         if passed
         else "Read once more, the array doesn't agree with the answer: its error bounds are those of another array.",
-        detail=f"Aᵀ U and V S differ by {apart.max():.1e} of the largest value ({expected.max():.1e} expected), UᵀA V "
+        detail=f"Aᵀ U and V S differ by {off_by.max():.1e} of the largest value ({expected.max():.1e} expected), UᵀA V "
         f"and S by {off.max():.1e}, UᵀU and VVᵀ from one by {skew:.1e} ({bound:.1e} allowed).",
     )
 
@@ -188,10 +188,10 @@ def _sampled_blocks(x: Any) -> list[tuple[Any, slice, slice]]:
     """Return blocks of x spread over it, the first and the last among them, with their rows and columns."""
     rows, columns = (np.cumsum((0, *lengths)) for lengths in x.chunks)
     places = [(i, j) for i in range(x.numblocks[0]) for j in range(x.numblocks[1])]
-    chosen = sorted({round(index) for index in np.linspace(0, len(places) - 1, 4)})
+    indices = sorted({round(index) for index in np.linspace(0, len(places) - 1, 4)})
     return [
         (x.blocks[i, j], slice(int(rows[i]), int(rows[i + 1])), slice(int(columns[j]), int(columns[j + 1])))
-        for i, j in (places[index] for index in chosen)
+        for i, j in (places[index] for index in indices)
     ]
 
 

@@ -52,8 +52,8 @@ def on_cluster(code: str, cluster: str | None, *, on_gpu: bool) -> str:
 
 def calling(function: Callable[..., Any], arguments: Mapping[str, Any], result: str) -> str:
     """Return the code that imports a function and calls it."""
-    given = "".join(f"    {key}={literal(value)},\n" for key, value in arguments.items() if value is not None)
-    return f"from {function.__module__} import {function.__name__}\n\n{result} = {function.__name__}(\n{given})\n"
+    passed = "".join(f"    {key}={literal(value)},\n" for key, value in arguments.items() if value is not None)
+    return f"from {function.__module__} import {function.__name__}\n\n{result} = {function.__name__}(\n{passed})\n"
 
 
 def computing(
@@ -77,8 +77,8 @@ def opening(resolved: Mapping[str, Any]) -> str:
     """Return the code that makes `x`, the selected part of an array in a file, as `storage.open` and xarray have it."""
     server = {name: resolved.get(name) for name in ("anon", "endpoint_url", "token_variable", "missing_chunks")}
     options = {name: value for name, value in server.items() if value not in (None, False, "refuse")}
-    more = "".join(f", {name}={literal(value)}" for name, value in options.items())
-    opened = f"storage.open({literal(resolved['path'])}{more})"
+    options_code = "".join(f", {name}={literal(value)}" for name, value in options.items())
+    opened = f"storage.open({literal(resolved['path'])}{options_code})"
     if (columns := resolved.get("columns")) is not None:
         return f'x = {opened}[{literal(columns)}].to_dataarray("column").transpose("row", "column")'
     places = (
@@ -90,9 +90,9 @@ def opening(resolved: Mapping[str, Any]) -> str:
     return f"x = {opened}[{literal(resolved['array'] or 'array')}]{part}"
 
 
-def random_code(made: str, resolved: Mapping[str, Any]) -> str:
-    """Return code that makes a random array of these parameters: `made` begins a call of a `da.random` generator."""
+def random_code(call: str, resolved: Mapping[str, Any]) -> str:
+    """Return code that makes a random array of these parameters: `call` begins a call of a `da.random` generator."""
     shape, chunks = (tuple(resolved[name]) for name in ("shape", "chunks"))
     typed = "" if resolved["dtype"] in ("float64", "uint8") else f'.astype("{resolved["dtype"]}")'
-    held = "\nx = x.persist()" if resolved.get("persist") else ""
-    return f"x = da.random.{made}size={shape}, chunks={chunks}){typed}{held}"
+    persisting = "\nx = x.persist()" if resolved.get("persist") else ""
+    return f"x = da.random.{call}size={shape}, chunks={chunks}){typed}{persisting}"

@@ -52,8 +52,8 @@ class Contents(BaseModel, frozen=True):
 
     def sentence(self) -> str:
         """Return format, size and number of arrays, on one line."""
-        held = "" if self.n_bytes is None else f", {formats.size(self.n_bytes)}"
-        return f"{self.format}{held}: {formats.count(len(self.arrays), 'array')}"
+        size = "" if self.n_bytes is None else f", {formats.size(self.n_bytes)}"
+        return f"{self.format}{size}: {formats.count(len(self.arrays), 'array')}"
 
 
 def look(path: str, options: Options | None = None) -> Contents:
@@ -69,32 +69,32 @@ def look(path: str, options: Options | None = None) -> Contents:
     place = places.full(path, options)
     with places.sentences_about(place, FORMATS):
         format = extensions.format_of(place.name) or format_of(place)
-        held, remarks = format.look(place)
+        arrays, remarks = format.look(place)
     if not place.is_url:  # whose server may not list what it has
-        check_any(place, held)
+        check_any(place, arrays)
     dimensions: tuple[Dimension, ...] = ()
-    if format.dims != "none" and not datasets.files_of(place) and any(each.dims for each in held):
+    if format.dims != "none" and not datasets.files_of(place) and any(each.dims for each in arrays):
         try:
-            dimensions = _dimensions(place, held)
+            dimensions = _dimensions(place, arrays)
         except (BadInputError, MissingError) as err:
             remarks = (*remarks, f"Coordinates were not read: {err}")
-    if len(held) > _MOST:
-        remarks = (*remarks, f"It holds {formats.count(len(held), 'array')}, of which the first {_MOST} are listed.")
-    remarks += _undecodable(place, format, held)
+    if len(arrays) > _MOST:
+        remarks = (*remarks, f"It holds {formats.count(len(arrays), 'array')}, of which the first {_MOST} are listed.")
+    remarks += _undecodable(place, format, arrays)
     return Contents(
         path=place.path,
         format="NetCDF" if place.name.lower().endswith(datasets.NETCDF) else format.title,
         n_bytes=_size(place),
-        arrays=held[:_MOST],
+        arrays=arrays[:_MOST],
         dimensions=dimensions,
-        choices=_choices(held, dimensions),
+        choices=_choices(arrays, dimensions),
         remarks=remarks,
     )
 
 
-def _undecodable(place: Place, format: Format, held: tuple[Held, ...]) -> tuple[str, ...]:
+def _undecodable(place: Place, format: Format, arrays: tuple[Held, ...]) -> tuple[str, ...]:
     """Return a message if a package that decompresses the largest array is missing."""
-    largest = max((each for each in held if each.has_numbers), key=lambda each: each.n_bytes, default=None)
+    largest = max((each for each in arrays if each.has_numbers), key=lambda each: each.n_bytes, default=None)
     try:
         if largest is not None:
             check_decoders(place, next(iter(format.readers), ""), largest.name or None)
@@ -109,25 +109,25 @@ def _size(place: Place) -> int | None:
     return None
 
 
-def _choices(held: tuple[Held, ...], dimensions: tuple[Dimension, ...]) -> dict[str, tuple[str, ...]]:
-    numbers = [each for each in held if each.has_numbers and each.name not in (each.dims or ())]
-    found = {
+def _choices(arrays: tuple[Held, ...], dimensions: tuple[Dimension, ...]) -> dict[str, tuple[str, ...]]:
+    numbers = [each for each in arrays if each.has_numbers and each.name not in (each.dims or ())]
+    choices = {
         "array": [each.name for each in numbers if len(each.shape) == 2 and each.name],
         "variable": [each.name for each in numbers if each.dims and len(each.dims) > 1],
-        "samples": [", ".join(each.name for each in few) for n in (1, 2) for few in combinations(dimensions, n)],
+        "samples": [", ".join(each.name for each in group) for n in (1, 2) for group in combinations(dimensions, n)],
     }
-    return {name: tuple(values[:_MOST]) for name, values in found.items() if values}
+    return {name: tuple(values[:_MOST]) for name, values in choices.items() if values}
 
 
-def _dimensions(place: Place, held: tuple[Held, ...]) -> tuple[Dimension, ...]:
+def _dimensions(place: Place, arrays: tuple[Held, ...]) -> tuple[Dimension, ...]:
     """Return named dimensions with the ends of their coordinates, from each group that has some."""
-    groups = dict.fromkeys(each.name.rpartition("/")[0] for each in held if each.dims)
-    found: dict[str, Dimension] = {}
+    groups = dict.fromkeys(each.name.rpartition("/")[0] for each in arrays if each.dims)
+    dimensions: dict[str, Dimension] = {}
     for group in list(groups)[:20]:
         source = sources.source_of(place, group or None)
         with places.sentences_about(place, sources.FORMATS), source.opened() as raw, source.decoded(raw) as dataset:
-            found |= {each.name: each for each in _of_dataset(dataset)}
-    return tuple(found.values())
+            dimensions |= {each.name: each for each in _of_dataset(dataset)}
+    return tuple(dimensions.values())
 
 
 def _of_dataset(dataset: Any) -> Iterator[Dimension]:

@@ -103,7 +103,7 @@ def declared(function: Callable[..., Any]) -> Declared:
 
 def called(function: Callable[..., Any], parameters: Mapping[str, Any], *first: Any, **around: Any) -> Any:
     """Call a function that was declared with a workload, with the parameters and other values that it names."""
-    taken = inspect.signature(function).parameters
-    everything = any(each.kind is each.VAR_KEYWORD for each in taken.values())
-    given = {name: value for name, value in parameters.items() if everything or name in taken}
-    return function(*first, **{name: value for name, value in around.items() if name in taken} | given)
+    accepted = inspect.signature(function).parameters
+    everything = any(each.kind is each.VAR_KEYWORD for each in accepted.values())
+    given = {name: value for name, value in parameters.items() if everything or name in accepted}
+    return function(*first, **{name: value for name, value in around.items() if name in accepted} | given)

@@ -97,23 +97,23 @@ def svd_of_file(threads_per_worker: int, **resolved: Any) -> Needs:
     return needs.model_copy(update={"on_host": 2 * read * threads_per_worker})
 
 
-def _svd(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int, verb: str) -> Needs:
+def _svd(x: Matrix, resolved: Mapping[str, Any], in_task: int, threads_per_worker: int, verb: str) -> Needs:
     ours = resolved["method"] == "workbench"
     if resolved.get("k") is None:
-        return (_orthonormalized if ours else _exact)(x, taken, threads_per_worker, verb)
-    return (_certified if ours else _approximate)(x, resolved, taken, threads_per_worker, verb)
+        return (_orthonormalized if ours else _exact)(x, in_task, threads_per_worker, verb)
+    return (_certified if ours else _approximate)(x, resolved, in_task, threads_per_worker, verb)
 
 
-def _exact(x: Matrix, taken: int, threads_per_worker: int, verb: str) -> Needs:
+def _exact(x: Matrix, in_task: int, threads_per_worker: int, verb: str) -> Needs:
     """Estimate one pass; the orthogonal factor of each block stays until the small factors are decomposed."""
     small = min(x.rows, x.columns)
     itemsize = x.dtype.itemsize
     stack = x.n_blocks * small * small * itemsize
     # NumPy decomposes float32 in float64: the block, a copy, its factor, and the factor as it is kept.
     block = x.block_elements * 8
-    decomposing = taken + 2 * block + (x.block if itemsize == 8 else 2 * x.block)
+    decomposing = in_task + 2 * block + (x.block if itemsize == 8 else 2 * x.block)
     # The check compares four blocks with their products, and one worker may get all of them.
-    checking = (5 + 3 * threads_per_worker) * x.block + taken * threads_per_worker
+    checking = (5 + 3 * threads_per_worker) * x.block + in_task * threads_per_worker
     held = max(decomposing * threads_per_worker, checking, 3 * stack)
     stays = x.n_bytes + stack
     return x.needs(
@@ -125,7 +125,7 @@ def _exact(x: Matrix, taken: int, threads_per_worker: int, verb: str) -> Needs:
     )
 
 
-def _approximate(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int, verb: str) -> Needs:
+def _approximate(x: Matrix, resolved: Mapping[str, Any], in_task: int, threads_per_worker: int, verb: str) -> Needs:
     """Estimate two passes and two for each power iteration."""
     width = min(max(20, resolved["k"] + 10), x.rows, x.columns)  # da.linalg.compression_level
     iterations, again = resolved["n_power_iter"], resolved["compute"]
@@ -134,10 +134,10 @@ def _approximate(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per
     # NumPy multiplies whole numbers as float64, and the check squares all numbers as float64.
     copy = x.block_elements * 8
     in_product = x.block + (2 * copy if x.dtype.kind != "f" else 0)
-    checking = taken + 5 * copy // 2
+    checking = in_task + 5 * copy // 2
     times = threads_per_worker
-    held = max(taken, in_product, checking) * times + products // 8
-    with_kept = max(taken, in_product) * times + products // 8
+    held = max(in_task, in_product, checking) * times + products // 8
+    with_kept = max(in_task, in_product) * times + products // 8
     stays = 0 if again else x.n_bytes
     hold = (
         f"{verb} it again at each pass"
@@ -156,13 +156,13 @@ def _approximate(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per
     )
 
 
-def _orthonormalized(x: Matrix, taken: int, threads_per_worker: int, verb: str) -> Needs:
+def _orthonormalized(x: Matrix, in_task: int, threads_per_worker: int, verb: str) -> Needs:
     """Estimate the Cholesky QR of workbench.linalg: each block waits for its block of U."""
     from workbench.linalg.tall import small_bytes
 
     small = min(x.rows, x.columns)
-    checking = (5 + 3 * threads_per_worker) * x.block + taken * threads_per_worker
-    held = max((taken + 2 * x.block_elements * 8) * threads_per_worker, checking, small_bytes(small))
+    checking = (5 + 3 * threads_per_worker) * x.block + in_task * threads_per_worker
+    held = max((in_task + 2 * x.block_elements * 8) * threads_per_worker, checking, small_bytes(small))
     stays = x.n_bytes + 8 * x.n_blocks * small * small
     return x.needs(
         held=held,
@@ -195,7 +195,7 @@ def times_gone_through(passes: int) -> str:
     return "once" if passes == 1 else f"at most {_MOST_PASSES} times"
 
 
-def _certified(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_worker: int, verb: str) -> Needs:
+def _certified(x: Matrix, resolved: Mapping[str, Any], in_task: int, threads_per_worker: int, verb: str) -> Needs:
     """Estimate the block Krylov method of workbench.linalg: fused passes over rows of blocks, up to the accuracy."""
     long, short = max(x.rows, x.columns), min(x.rows, x.columns)
     width = min(max(16, resolved["k"] + 10), short)
@@ -207,7 +207,7 @@ def _certified(x: Matrix, resolved: Mapping[str, Any], taken: int, threads_per_w
     passes = min(passes, _WITH_GRAM) if with_gram else passes
     height = x.block_rows if long == x.rows else x.block_columns
     row_of_blocks = min(height * short * x.dtype.itemsize, 2**28)
-    row_made = row_of_blocks * max(taken, x.block) // x.block
+    row_made = row_of_blocks * max(in_task, x.block) // x.block
     # Tiles and narrow factors in floating point; the check turns sampled rows of blocks into floating point.
     factors = 3 * width * (height + 2 * short) * 8
     checking = (row_of_blocks // x.dtype.itemsize) * (8 if x.dtype.kind != "f" else 0) + 2 * row_of_blocks
@@ -233,11 +233,11 @@ def with_input(estimate: Callable[..., Needs], threads_per_worker: int, **resolv
     needs = estimate(threads_per_worker, **resolved)
     if not resolved["persist"] or not resolved.get("compute", True):
         return needs
-    more = formats.size(needs.input_bytes)
+    size = formats.size(needs.input_bytes)
     return needs.model_copy(
         update={
             "held_total": needs.held_total + needs.input_bytes,
             "kept": None if needs.kept is None else needs.kept + needs.input_bytes,
-            "sentence": f"{needs.sentence} The array is made first and held, {more} more.",
+            "sentence": f"{needs.sentence} The array is made first and held, {size} more.",
         }
     )

@@ -71,7 +71,7 @@ class Unusable(NamedTuple):
 @cache
 def loaded() -> tuple[tuple[Extension, ...], tuple[Unusable, ...]]:
     """Return all extensions in the order of their names, and those that can't be used."""
-    found, unusable = [], []
+    usable, unusable = [], []
     for point in entry_points(GROUP):
         try:
             extension = load_entry_point(point)
@@ -79,10 +79,10 @@ def loaded() -> tuple[tuple[Extension, ...], tuple[Unusable, ...]]:
             unusable.append(Unusable(point.value, f"It can't be imported: {err}."))
             continue
         if isinstance(extension, Extension):
-            found.append(extension)
+            usable.append(extension)
         else:
             unusable.append(Unusable(point.value, "It is no workbench.workloads.extensions.Extension."))
-    return tuple(found), tuple(unusable)
+    return tuple(usable), tuple(unusable)
 
 
 def extensions() -> tuple[Extension, ...]:
@@ -103,5 +103,5 @@ def writers() -> Mapping[str, Writer]:
 def format_of(name: str) -> Format | None:
     """Return the field's format for the ending of a file name; None for other endings."""
     lower = name.lower()
-    found = (each for extension in extensions() for each in extension.formats if lower.endswith(each.endings))
-    return next(found, None)
+    matching = (each for extension in extensions() for each in extension.formats if lower.endswith(each.endings))
+    return next(matching, None)

@@ -69,11 +69,11 @@ def read(form: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def fitting(field: Mapping[str, Any], value: Any) -> Any:
     """Convert a value of JSON for a field: 1 to 1.0 where it takes floats. Raises NotFittingError."""
-    found = list(_fits(field, value))
-    if not found:
+    values = list(_fits(field, value))
+    if not values:
         raise NotFittingError(value)
     # Where a field takes text and numbers, or whole numbers and others, a value stays what it is.
-    return next((each for each in found if type(each) is type(value)), found[0])
+    return next((each for each in values if type(each) is type(value)), values[0])
 
 
 def branches(field: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -95,7 +95,7 @@ def _fits(field: Mapping[str, Any], value: Any) -> Iterator[Any]:
             if type(value) is int and each.get("type") == "number":
                 found = float(value)
             if _is_allowed(each, found):
-                yield [fitting(item, part) for item, part in items(each, value)] if isinstance(value, list) else found
+                yield ([fitting(item, part) for item, part in items(each, value)] if isinstance(value, list) else found)
 
 
 def _is_allowed(field: Mapping[str, Any], value: Any) -> bool:
@@ -147,9 +147,9 @@ def from_text(value: Any, field: Mapping[str, Any]) -> Any:
         return next((each for each in choices if str(each) == text), text)
     for kind, read_text in (("boolean", _bool), ("array", _lengths), ("integer", _int), ("number", _float)):
         if kind in kinds:
-            found = read_text(text)
-            if found is not None:
-                return found
+            number = read_text(text)
+            if number is not None:
+                return number
     if "array" in kinds and not ("string" in kinds and _listed(text) == [text]):
         return _listed(text)
     return text if "string" in kinds else value
@@ -164,8 +164,8 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
     name, equals, value = condition.removeprefix("!").partition("=")
     if name not in values:
         return True
-    there = str(values[name]) == value if equals else values[name] not in (None, "")
-    return there is not condition.startswith("!")
+    is_met = str(values[name]) == value if equals else values[name] not in (None, "")
+    return is_met is not condition.startswith("!")
 
 
 def is_nothing(text: str) -> bool:

@@ -99,17 +99,17 @@ def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
     """Compare rows and sum with those computed from the left keys and values alone, made once more and never joined."""
     n_rows, n_parts = resolved["n_rows"], -(-resolved["n_rows"] // resolved["partition"])
 
-    made = {"n_parts": n_parts, "n_rows": n_rows, "matching": resolved["matching"], "seed": resolved["seed"]}
+    arguments = {"n_parts": n_parts, "n_rows": n_rows, "matching": resolved["matching"], "seed": resolved["seed"]}
     expected = da.arange(n_parts, chunks=1).map_blocks(
-        joined, **made, new_axis=1, chunks=((1,) * n_parts, (2,)), dtype="int64", meta=np.empty((0, 0))
+        joined, **arguments, new_axis=1, chunks=((1,) * n_parts, (2,)), dtype="int64", meta=np.empty((0, 0))
     )
     rows, total = (int(each) for each in computed(client, expected.sum(axis=0))[0])
-    found = int(results["rows"]), int(results["total"])
-    words = "as" if found == (rows, total) else f"and not {formats.count(rows)} and {formats.count(total)}, as"
-    said = f"{formats.count(found[0])} rows match and their products come to {formats.count(found[1])}"
+    counts = int(results["rows"]), int(results["total"])
+    words = "as" if counts == (rows, total) else f"and not {formats.count(rows)} and {formats.count(total)}, as"
+    message = f"{formats.count(counts[0])} rows match and their products come to {formats.count(counts[1])}"
     return Check(
-        passed=found == (rows, total),
-        what=f"{said}, {words} the keys on the left predict.",
+        passed=counts == (rows, total),
+        what=f"{message}, {words} the keys on the left predict.",
     )
 
 

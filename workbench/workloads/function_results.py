@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LARGEST = 2**30
 """Bytes beyond which one object of a process is not taken as an answer."""
 _SMALL = 2**20  # bytes of a Dask array that comes back
-_KEPT = "biufcMmU"
+_STORED = "biufcMmU"
 _SHOWN = 20  # numbers of an array that are listed one by one
 _LONGEST = 10_000  # characters of a value as JSON
 _MOST = 100  # values in a list or dict whose arrays are kept by name
@@ -36,18 +36,18 @@ _DRAWN = frozenset(
 _Making = Callable[[], "xr.DataArray"]
 
 
-def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, Any]:
+def named(result: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the parts of a function's result by name: of a dict, of a tuple, or one called `value`."""
-    if _is_of("xarray", "Dataset", found):
-        found = dict(found.data_vars)
-    if isinstance(found, tuple):
-        names = getattr(found, "_fields", None) or (variables if len(variables) == len(found) else None)
-        found = dict(zip(names or [f"value_{n}" for n in range(1, len(found) + 1)], found, strict=True))
-    elif found is None:
-        found = {}
-    elif not isinstance(found, dict):
-        found = {"value": found}
-    parts = _apart((f"{name}_" if name in _OTHERS else printable(str(name)), each) for name, each in found.items())
+    if _is_of("xarray", "Dataset", result):
+        result = dict(result.data_vars)
+    if isinstance(result, tuple):
+        names = getattr(result, "_fields", None) or (variables if len(variables) == len(result) else None)
+        result = dict(zip(names or [f"value_{n}" for n in range(1, len(result) + 1)], result, strict=True))
+    elif result is None:
+        result = {}
+    elif not isinstance(result, dict):
+        result = {"value": result}
+    parts = _unique((f"{name}_" if name in _OTHERS else printable(str(name)), each) for name, each in result.items())
     for name, each in parts.items():
         if isinstance(each, Iterator | AsyncIterator | Coroutine):
             raise FailedError(
@@ -62,62 +62,62 @@ def named(found: Any, whose: str, variables: tuple[str, ...] = ()) -> dict[str, 
         ) from err
 
 
-def _lazy(found: Any) -> Any:
+def _lazy(value: Any) -> Any:
     """Wrap a list or dict with collections, or futures, in one collection."""
     import dask
     from distributed import Future, futures_of
 
-    if isinstance(found, list | dict | tuple | Future) and (
-        dask.base.unpack_collections(found)[0] or futures_of(found)
+    if isinstance(value, list | dict | tuple | Future) and (
+        dask.base.unpack_collections(value)[0] or futures_of(value)
     ):
-        return dask.delayed(found)
-    return found
+        return dask.delayed(value)
+    return value
 
 
 def _spread(results: Mapping[str, Any]) -> dict[str, Any]:
     """Yield the parts of an answer; lists and dicts with arrays give names such as `pair_1` and `fit.w`."""
-    return _apart(pair for part in results.items() for pair in _parts(*part))
+    return _unique(pair for part in results.items() for pair in _parts(*part))
 
 
-def _apart(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Return all of them by name, a later one of the same name with a _ behind it: 1 and "1" are two keys of a dict."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for name, each in pairs:
         stored = name
-        while stored in found:
+        while stored in by_name:
             stored += "_"
-        found[stored] = each
-    return found
+        by_name[stored] = each
+    return by_name
 
 
-def _parts(name: str, found: Any) -> Iterator[tuple[str, Any]]:
-    if _is_of("scipy", "spmatrix", found) or _is_of("scipy", "sparray", found):
-        csr = found.tocsr()  # under the names that scipy.sparse.save_npz gives
-        found = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr, "shape": csr.shape, "format": "csr"}
-    elif _is_of("pyarrow", "Table", found) or _is_of("polars", "DataFrame", found):
-        found = found.to_pandas()
-    inside = _inside(found) if isinstance(found, list | tuple | dict) and len(found) <= _MOST else ()
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if _is_of("scipy", "spmatrix", value) or _is_of("scipy", "sparray", value):
+        csr = value.tocsr()  # under the names that scipy.sparse.save_npz gives
+        value = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr, "shape": csr.shape, "format": "csr"}
+    elif _is_of("pyarrow", "Table", value) or _is_of("polars", "DataFrame", value):
+        value = value.to_pandas()
+    inside = _inside(value) if isinstance(value, list | tuple | dict) and len(value) <= _MOST else ()
     parts = [pair for key, each in inside for pair in _parts(f"{name}{key}", each)]
-    yield from parts if any(_is_array(each) for _, each in parts) else [(name, found)]
+    yield from parts if any(_is_array(each) for _, each in parts) else [(name, value)]
 
 
-def _inside(found: Any) -> list[tuple[str, Any]]:
+def _inside(value: Any) -> list[tuple[str, Any]]:
     """Yield the parts of a list or dict, with the suffix of each name: `_1` or `.w`."""
-    if hasattr(found, "_fields"):
-        found = found._asdict()
-    if isinstance(found, dict):
-        return [(f".{key}", each) for key, each in found.items()]
-    return [(f"_{number}", each) for number, each in enumerate(found, 1)]
+    if hasattr(value, "_fields"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return [(f".{key}", each) for key, each in value.items()]
+    return [(f"_{number}", each) for number, each in enumerate(value, 1)]
 
 
-def _is_array(found: Any) -> bool:
+def _is_array(value: Any) -> bool:
     """Return whether it needs a name of its own: an array, or a table or dataset with some."""
-    if _is_of("dask", "Scalar", found):  # of a table, which Dask can't delay in a list
+    if _is_of("dask", "Scalar", value):  # of a table, which Dask can't delay in a list
         return True
-    if _is_one_piece(found) or isinstance(found, type) or getattr(found, "ndim", 1) == 0:
+    if _is_one_piece(value) or isinstance(value, type) or getattr(value, "ndim", 1) == 0:
         return False
-    table = hasattr(found, "index") and (hasattr(found, "columns") or hasattr(found, "to_frame"))
-    return table or _is_of("xarray", "Dataset", found) or (hasattr(found, "dtype") and bool(getattr(found, "ndim", 0)))
+    table = hasattr(value, "index") and (hasattr(value, "columns") or hasattr(value, "to_frame"))
+    return table or _is_of("xarray", "Dataset", value) or (hasattr(value, "dtype") and bool(getattr(value, "ndim", 0)))
 
 
 def whole(results: Mapping[str, Any]) -> Any:
@@ -129,9 +129,9 @@ def collections(built: Mapping[str, Any]) -> dict[str, Any]:
     """Return those parts that are Dask's, grouped by kind, or else `Client.persist` confuses them."""
     import dask
 
-    found = {name: each for name, each in built.items() if dask.is_dask_collection(each)}
-    kinds = list(dict.fromkeys(dask.base.optimization_function(each) for each in found.values()))
-    return dict(sorted(found.items(), key=lambda each: kinds.index(dask.base.optimization_function(each[1]))))
+    lazy = {name: each for name, each in built.items() if dask.is_dask_collection(each)}
+    kinds = list(dict.fromkeys(dask.base.optimization_function(each) for each in lazy.values()))
+    return dict(sorted(lazy.items(), key=lambda each: kinds.index(dask.base.optimization_function(each[1]))))
 
 
 def gathered(persisted: Mapping[str, Any]) -> tuple[str, ...]:
@@ -145,47 +145,47 @@ def _comes_back(persisted: Any) -> bool:
         return n_bytes <= _SMALL
     from distributed import default_client, futures_of
 
-    held = {future.key for future in futures_of(persisted)}
-    if not held:  # without a cluster
+    keys = {future.key for future in futures_of(persisted)}
+    if not keys:  # without a cluster
         return True
-    sizes = default_client().nbytes(list(held), summary=False)
+    sizes = default_client().nbytes(list(keys), summary=False)
     most = LARGEST if _is_one_piece(persisted) else _SMALL
-    return sum(sizes.get(key, 0) for key in held) <= most
+    return sum(sizes.get(key, 0) for key in keys) <= most
 
 
 def values(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return numbers, texts and other small values, as JSON."""
     pairs = ((name, value) for name, each in _spread(results).items() if (value := _plain(each)) is not _NONE)
-    return _apart((f"{name}_" if name in _DRAWN and not _are_numbers(value) else name, value) for name, value in pairs)
+    return _unique((f"{name}_" if name in _DRAWN and not _are_numbers(value) else name, value) for name, value in pairs)
 
 
-def _are_numbers(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(each, int | float) for each in found)
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
 
 
 _NONE = object()
 
 
-def _plain(found: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Summarize a value in one line; return None for arrays saved separately."""
-    if _is_one_piece(found):
+    if _is_one_piece(value):
         return _NONE
     # Tables, xarray and Dask; a date of pandas has no shape.
-    if (hasattr(found, "to_numpy") and hasattr(found, "shape")) or hasattr(found, "chunks"):
-        if getattr(found, "ndim", 1) != 0:
+    if (hasattr(value, "to_numpy") and hasattr(value, "shape")) or hasattr(value, "chunks"):
+        if getattr(value, "ndim", 1) != 0:
             return _NONE
-        found = found.to_numpy() if hasattr(found, "to_numpy") else found
-    if hasattr(found, "dtype") and hasattr(found, "tolist"):
-        found = _without_gaps(found)
-        if found.dtype.kind not in "biuf":
-            return printable(found.item() if found.ndim == 0 and found.dtype.kind == "U" else repr(found)[:200])
-        return _spelled(found.tolist()) if found.size <= _SHOWN and found.ndim <= 1 else _NONE
+        value = value.to_numpy() if hasattr(value, "to_numpy") else value
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        value = _without_gaps(value)
+        if value.dtype.kind not in "biuf":
+            return printable(value.item() if value.ndim == 0 and value.dtype.kind == "U" else repr(value)[:200])
+        return _spelled(value.tolist()) if value.size <= _SHOWN and value.ndim <= 1 else _NONE
     try:
-        text = json.dumps(found, default=_number)
+        text = json.dumps(value, default=_number)
     except (TypeError, ValueError, RecursionError):
-        return printable(repr(found)[:200])
+        return printable(repr(value)[:200])
     return (
-        _spelled(json.loads(text, object_pairs_hook=_apart)) if len(text) <= _LONGEST else f"{printable(text[:200])}…"
+        _spelled(json.loads(text, object_pairs_hook=_unique)) if len(text) <= _LONGEST else f"{printable(text[:200])}…"
     )
 
 
@@ -194,7 +194,7 @@ def _spelled(value: Any) -> Any:
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
-        return _apart((printable(name), _spelled(each)) for name, each in value.items())
+        return _unique((printable(name), _spelled(each)) for name, each in value.items())
     if isinstance(value, list):
         return [_spelled(each) for each in value]
     return value if not isinstance(value, float) or math.isfinite(value) else str(value)
@@ -210,47 +210,47 @@ def arrays(results: Mapping[str, Any]) -> xr.Dataset:
     """Return all arrays of an answer, with names of their dimensions; columns of tables are arrays too."""
     from workbench.storage.variables import combined
 
-    parts = ((stored, made()) for _, stored, made in _pieces(_spread(results)))
-    return combined({where: array for where, array in parts if _is_kept(array.data)})
+    parts = ((stored, make()) for _, stored, make in _pieces(_spread(results)))
+    return combined({where: array for where, array in parts if _is_stored(array.data)})
 
 
 def _stored_names(names: Iterable[Any]) -> dict[Any, str]:
     """Return names for stored arrays: a store takes / for a folder, and names without a letter for none."""
-    given = list(names)
+    all_names = list(names)
     # A name that can stay stays, whichever comes first.
-    taken = {str(name) for name in given if _stored_name(name) == str(name)}
-    found: dict[Any, str] = {}
-    for name in given:
+    used = {str(name) for name in all_names if _stored_name(name) == str(name)}
+    stored_names: dict[Any, str] = {}
+    for name in all_names:
         stored = _stored_name(name)
-        if stored != str(name) and stored in taken:
-            stored = next(each for number in itertools.count(2) if (each := f"{stored}_{number}") not in taken)
-        taken.add(stored)
-        found[name] = stored
-    return found
+        if stored != str(name) and stored in used:
+            stored = next(each for number in itertools.count(2) if (each := f"{stored}_{number}") not in used)
+        used.add(stored)
+        stored_names[name] = stored
+    return stored_names
 
 
-def _stored_name(given: object) -> str:
-    name = re.sub(r"[/\\\0]", "_", str(given)).strip()
+def _stored_name(name_given: object) -> str:
+    name = re.sub(r"[/\\\0]", "_", str(name_given)).strip()
     return name if name.strip("._") and not name.startswith("__") else f"unnamed{name.strip('.')}"
 
 
 def _pieces(results: Mapping[Any, Any], before: str = "", place: str = "") -> Iterator[tuple[str, str, _Making]]:
     """Yield names of arrays as given and as stored, and a function that makes each: no values are computed."""
-    for given, kept in _stored_names(results).items():
-        name, stored, found = f"{before}{given}", f"{place}{kept}", results[given]
-        if _is_one_piece(found):
+    for given, file_name in _stored_names(results).items():
+        name, stored, value = f"{before}{given}", f"{place}{file_name}", results[given]
+        if _is_one_piece(value):
             continue
-        if _is_of("xarray", "DataArray", found):
-            yield name, stored, partial(_of_xarray, found)
-        elif _is_of("xarray", "Dataset", found):
-            yield from _pieces(found.data_vars, f"{name}.", f"{stored}.")
-        elif _is_table(found):
-            for each, called, column in _columns(found):
+        if _is_of("xarray", "DataArray", value):
+            yield name, stored, partial(_of_xarray, value)
+        elif _is_of("xarray", "Dataset", value):
+            yield from _pieces(value.data_vars, f"{name}.", f"{stored}.")
+        elif _is_table(value):
+            for each, called, column in _columns(value):
                 yield f"{name}.{each}", f"{stored}.{called}", partial(_of_table, stored, column)
-        elif hasattr(found, "index") and hasattr(found, "to_frame"):
-            yield name, stored, partial(_of_table, stored, found)
-        elif hasattr(found, "dtype") and hasattr(found, "shape") and found.ndim > 0:
-            yield name, stored, partial(_of_numbers, stored, found)
+        elif hasattr(value, "index") and hasattr(value, "to_frame"):
+            yield name, stored, partial(_of_table, stored, value)
+        elif hasattr(value, "dtype") and hasattr(value, "shape") and value.ndim > 0:
+            yield name, stored, partial(_of_numbers, stored, value)
 
 
 def _array(data: Any, dims: Iterable[str], coords: Mapping[str, Any] | None = None, attrs: Any = None) -> xr.DataArray:
@@ -259,24 +259,24 @@ def _array(data: Any, dims: Iterable[str], coords: Mapping[str, Any] | None = No
     return array(_without_gaps(with_lengths(data)), dims, coords, attrs)
 
 
-def _of_numbers(name: str, found: Any) -> xr.DataArray:
-    return _array(found, (f"{name}_{axis}" for axis in range(found.ndim)))
+def _of_numbers(name: str, numbers: Any) -> xr.DataArray:
+    return _array(numbers, (f"{name}_{axis}" for axis in range(numbers.ndim)))
 
 
-def _of_xarray(found: Any) -> xr.DataArray:
+def _of_xarray(array: Any) -> xr.DataArray:
     """Return the array with all coordinates except those with several levels, which are coordinates themselves."""
     from workbench.storage.datasets import plain, said
 
-    whole = [str(name) for name, index in found.indexes.items() if getattr(index, "nlevels", 1) > 1]
+    whole = [str(name) for name, index in array.indexes.items() if getattr(index, "nlevels", 1) > 1]
     coords = {}
-    for name, each in found.coords.items():
-        if name not in found.dims or name not in whole:
+    for name, each in array.coords.items():
+        if name not in array.dims or name not in whole:
             stored, dims = _stored_name(name), tuple(map(_stored_name, each.dims))
             coords[stored] = dims, plain(each.to_numpy()), said(each.attrs)
-    attrs = {str(key): value.tolist() if hasattr(value, "tolist") else value for key, value in found.attrs.items()}
-    known = {key: value for key, value in attrs.items() if isinstance(value, bool | int | float | str | list)}
-    data = found.data if hasattr(found.data, "chunks") else plain(found.data) if found.dtype == object else found.data
-    return _array(data, map(_stored_name, found.dims), coords, known)
+    attrs = {str(key): value.tolist() if hasattr(value, "tolist") else value for key, value in array.attrs.items()}
+    attrs_saved = {key: value for key, value in attrs.items() if isinstance(value, bool | int | float | str | list)}
+    data = array.data if hasattr(array.data, "chunks") else plain(array.data) if array.dtype == object else array.data
+    return _array(data, map(_stored_name, array.dims), coords, attrs_saved)
 
 
 def _without_gaps(data: Any) -> Any:
@@ -302,8 +302,8 @@ def _is_masked(data: Any) -> bool:
     return isinstance(getattr(data, "_meta", data), np.ma.MaskedArray)
 
 
-def _is_table(found: Any) -> bool:
-    return hasattr(found, "columns") and hasattr(found, "index")
+def _is_table(value: Any) -> bool:
+    return hasattr(value, "columns") and hasattr(value, "index")
 
 
 def _columns(table: Any) -> Iterator[tuple[str, str, Any]]:
@@ -326,8 +326,8 @@ def _of_table(table: str, column: Any) -> xr.DataArray:
     index, levels = column.index, {row: column.index}
     if getattr(index, "nlevels", 1) > 1:
         levels = {index.names[n] or f"{row}_{n + 1}": index.get_level_values(n) for n in range(index.nlevels)}
-    named = ((_stored_name(name), plain(level.to_numpy())) for name, level in levels.items())
-    return _array(data, (row,), {name: (row, level) for name, level in named})
+    labels = ((_stored_name(name), plain(level.to_numpy())) for name, level in levels.items())
+    return _array(data, (row,), {name: (row, level) for name, level in labels})
 
 
 def _of_column(column: Any) -> Any:
@@ -345,77 +345,77 @@ def _unknown(length: float) -> bool:
     return math.isnan(length)
 
 
-def _is_kept(data: Any) -> bool:
-    return data.ndim > 0 and data.dtype.kind in _KEPT and (hasattr(data, "chunks") or data.nbytes <= LARGEST)
+def _is_stored(data: Any) -> bool:
+    return data.ndim > 0 and data.dtype.kind in _STORED and (hasattr(data, "chunks") or data.nbytes <= LARGEST)
 
 
 def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
     """Return messages about parts that are too large to be taken as an answer."""
     import dask
 
-    said, results = [], _spread(results)
+    notes, results = [], _spread(results)
     renamed = [f"{name!r} as {stored}" for name, stored, _ in _pieces(results) if name != stored]
     if renamed:
-        said.append(f"Kept under another name, as names can't be empty or have /: {', '.join(renamed[:20])}.")
+        notes.append(f"Kept under another name, as names can't be empty or have /: {', '.join(renamed[:20])}.")
     for name, each in results.items():
         # A Dask table raises when it is asked.
         n_bytes = 0 if dask.is_dask_collection(each) else getattr(each, "nbytes", 0)
         if isinstance(n_bytes, int) and n_bytes > LARGEST:
-            said.append(
+            notes.append(
                 f"{name} of {whose} is one object of {formats.size(n_bytes)} in one process and is not kept: return it "
                 "as a Dask array, and give save=PATH."
             )
         elif _is_table(each):
-            lost = [name for name, _, column in _columns(each) if not _is_kept(_of_column(column))]
+            lost = [name for name, _, column in _columns(each) if not _is_stored(_of_column(column))]
             if lost:
-                said.append(
+                notes.append(
                     f"Of {name} not kept: {', '.join(lost)}. Only numbers, dates and text without gaps are, and of "
                     "Dask's tables no text."
                 )
         elif not _is_one_piece(each):
             if _is_lost(each):
-                said.append(f"{name} of {whose} holds {each.dtype}, which isn't kept: numbers, dates and text are.")
-            elif hasattr(each, "dtype") and each.ndim and (kept := _without_gaps(each).dtype) != each.dtype:
+                notes.append(f"{name} of {whose} holds {each.dtype}, which isn't kept: numbers, dates and text are.")
+            elif hasattr(each, "dtype") and each.ndim and (saved_as := _without_gaps(each).dtype) != each.dtype:
                 gaps = ", with NaN where it is masked" if _is_masked(each) else ""
-                said.append(f"{name} of {whose} holds {each.dtype} and is kept as {kept}{gaps}.")
+                notes.append(f"{name} of {whose} holds {each.dtype} and is kept as {saved_as}{gaps}.")
             elif (
                 isinstance(each, list | tuple | dict)
                 and len(each) > _MOST
                 and any(_is_array(part) for _, part in _inside(each))
             ):
-                said.append(
+                notes.append(
                     f"{name} of {whose} has more than {_MOST} parts, so its arrays aren't kept: return one array, as "
                     "numpy.stack makes of several."
                 )
             elif isinstance(_plain(each), str) and _is_object(each):
-                said.append(f"Of {name} of {whose}, a {type(each).__name__}, only this text is kept: {_plain(each)}")
+                notes.append(f"Of {name} of {whose}, a {type(each).__name__}, only this text is kept: {_plain(each)}")
         else:
-            said.append(
+            notes.append(
                 f"{name} of {whose} is larger than {formats.size(LARGEST)} in one piece and stayed where it was made: "
                 "return it as a Dask array."
             )
-    return tuple(said)
+    return tuple(notes)
 
 
-def _is_object(found: Any) -> bool:
+def _is_object(value: Any) -> bool:
     """Return whether an object is more than its text: a figure or a model, but no date."""
-    return hasattr(found, "__dict__") and not (hasattr(found, "isoformat") or hasattr(found, "dtype"))
+    return hasattr(value, "__dict__") and not (hasattr(value, "isoformat") or hasattr(value, "dtype"))
 
 
-def _is_lost(found: Any) -> bool:
+def _is_lost(array: Any) -> bool:
     """Return whether an array holds values that aren't stored; labels and object columns become text if possible."""
-    if not (hasattr(found, "dtype") and found.ndim) or _is_of("xarray", "DataArray", found):
+    if not (hasattr(array, "dtype") and array.ndim) or _is_of("xarray", "DataArray", array):
         return False
-    kind = (_of_column(found) if hasattr(found, "to_frame") else found).dtype.kind
-    return kind not in _KEPT
+    kind = (_of_column(array) if hasattr(array, "to_frame") else array).dtype.kind
+    return kind not in _STORED
 
 
-def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
+def needs(lazy: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
     """Estimate from the graph and the sizes of its blocks; None where no part of it is Dask's."""
-    if not found:
+    if not lazy:
         return None
-    layers = {name: layer for each in found.values() for name, layer in getattr(_graph(each), "layers", {}).items()}
-    blocks, sizes, held = [], [], [0]
+    layers = {name: layer for each in lazy.values() for name, layer in getattr(_graph(each), "layers", {}).items()}
+    blocks, sizes, in_tasks = [], [], [0]
     for layer in layers.values():
         about = getattr(layer, "collection_annotations", None) or {}
         if {"shape", "chunksize", "dtype"} <= about.keys() and about["dtype"] is not None:
@@ -425,12 +425,12 @@ def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
                 sizes.append(whole_)
                 blocks.append(block)
                 # No more threads have one than there are.
-                held.append(block * min(threads_per_worker, -(-whole_ // block) if block else 0))
-    n_tasks = sum(len(_graph(each)) for each in found.values())
-    output = sum(int(n) for each in found.values() if not math.isnan(n := _bytes(each)))
+                in_tasks.append(block * min(threads_per_worker, -(-whole_ // block) if block else 0))
+    n_tasks = sum(len(_graph(each)) for each in lazy.values())
+    output = sum(int(n) for each in lazy.values() if not math.isnan(n := _bytes(each)))
     largest = max(sizes, default=output)
     # A task has its input, what it makes, and most often something between in its hands.
-    in_hand = 3 * max(held)
+    in_hand = 3 * max(in_tasks)
     message = (
         f"Estimated from its graph: blocks of up to {formats.size(max(blocks))}, three of them in each thread, "
         f"and an answer of {formats.size(output)}."
@@ -447,10 +447,10 @@ def needs(found: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
 
 
 def _bytes(collection: Any) -> float:
-    known = any(
+    is_known = any(
         _is_of(*each, collection) for each in (("dask", "Array"), ("xarray", "DataArray"), ("xarray", "Dataset"))
     )
-    return float(collection.nbytes) if known else math.nan
+    return float(collection.nbytes) if is_known else math.nan
 
 
 def _is_one_piece(collection: Any) -> bool:
@@ -462,6 +462,6 @@ def _graph(collection: Any) -> Any:
     return collection.__dask_graph__() or {}
 
 
-def _is_of(package: str, name: str, found: Any) -> bool:
+def _is_of(package: str, name: str, value: Any) -> bool:
     """Return whether a value is of a class of a package, which isn't imported for the question."""
-    return any(each.__name__ == name and each.__module__.split(".")[0] == package for each in type(found).__mro__)
+    return any(each.__name__ == name and each.__module__.split(".")[0] == package for each in type(value).__mro__)

@@ -16,14 +16,14 @@ def without_gaps(x: da.Array, missing: str, path: str) -> tuple[da.Array, Any]:
     known = ~da.isnan(x)
     if missing != "mean":
         axis = 1 if missing == "rows" else 0
-        kept = np.flatnonzero(known.all(axis=axis).to_backend("numpy").compute())
-        if not len(kept):
+        complete = np.flatnonzero(known.all(axis=axis).to_backend("numpy").compute())
+        if not len(complete):
             other = "columns" if missing == "rows" else "rows"
             raise ValueError(
                 f"Of {path} all {missing} hold missing values, so that nothing is left. Choose missing={other}, or "
                 "missing=mean where every column has some value."
             )
-        return x[kept] if missing == "rows" else x[:, kept], {missing.removesuffix("s"): kept}
+        return x[complete] if missing == "rows" else x[:, complete], {missing.removesuffix("s"): complete}
     sums, counts = dask.persist(da.nansum(x, axis=0), known.sum(axis=0))
     nothing = int((counts == 0).sum())
     if nothing:

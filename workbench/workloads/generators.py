@@ -178,8 +178,8 @@ def block_sum(
         y, x = row * TILE, column * TILE
         # The first even row and column that are the block's, which need not be the tile's first.
         first_row, first_column = max(top + top % 2 - y, 0), max(left + left % 2 - x, 0)
-        chosen = tile[first_row : min(bottom - y, TILE) : 2, first_column : min(right - x, TILE) : 2]
-        whole += float((chosen + 1).sum())
+        every_other = tile[first_row : min(bottom - y, TILE) : 2, first_column : min(right - x, TILE) : 2]
+        whole += float((every_other + 1).sum())
     return whole
 
 
@@ -194,11 +194,11 @@ def _fill(
     """Fill the tile of this seed, row and column, using `room` if it isn't of float64."""
     bits = np.random.SFC64(np.random.SeedSequence(place[0], spawn_key=place[1:]))
     # Two tiles where one will do crowd the cache.
-    made = tile if tile.dtype == room.dtype else room
-    np.random.Generator(bits).standard_normal(out=made)
+    numbers = tile if tile.dtype == room.dtype else room
+    np.random.Generator(bits).standard_normal(out=numbers)
     if scale != 1:
-        np.multiply(made, scale, out=made)
-    np.add(made, loc, out=tile, casting="same_kind")
+        np.multiply(numbers, scale, out=numbers)
+    np.add(numbers, loc, out=tile, casting="same_kind")
 
 
 def _compiled(name: str, place: Sequence[int], moments: Sequence[float], tile: np.ndarray[Any, Any]) -> Any:
@@ -221,5 +221,5 @@ def table(part: int, n_parts: int, n_rows: int, matching: float, seed: int, side
 def joined(part: Any, n_parts: int, n_rows: int, matching: float, seed: int) -> Any:
     """Return rows and sum of products of a partition's join, computed from its left keys and values alone."""
     left = table(int(part[0]), n_parts, n_rows, matching, seed, "left", "pandas")
-    there = left[left.key < n_rows]
-    return np.array([[len(there), int((there.x * (there.key % 997)).sum())]])
+    matching_rows = left[left.key < n_rows]
+    return np.array([[len(matching_rows), int((matching_rows.x * (matching_rows.key % 997)).sum())]])

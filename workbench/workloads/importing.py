@@ -105,8 +105,8 @@ def _notebook_of(path: Path) -> Path | None:
     if not path.is_file():
         return None
     with path.open(encoding="utf-8", errors="replace") as file:
-        found = _MARK.match(file.readline())
-    return None if found is None else Path(json.loads(found[1]))
+        match = _MARK.match(file.readline())
+    return None if match is None else Path(json.loads(match[1]))
 
 
 def working_folder(where: str) -> Path:
@@ -188,12 +188,12 @@ def _import_file(path: Path) -> ModuleType:
     sys.path[at:at] = dict.fromkeys(each for each in (str(above), str(folder)) if each not in sys.path)
     _import_from_source(above)
     top = name.partition(".")[0]
-    there = importlib.util.find_spec(top) if "." in name else None
+    outer = importlib.util.find_spec(top) if "." in name else None
     # Not where the standard library, say, has another package of this name.
-    packaged = there is not None and Path(there.origin or "").resolve() == (above / top / "__init__.py").resolve()
+    packaged = outer is not None and Path(outer.origin or "").resolve() == (above / top / "__init__.py").resolve()
     # A module next to the notebook may have the name of the added workload.
-    taken = added or path.stem in sys.modules or path.stem in sys.stdlib_module_names
-    name = name.removesuffix(".__init__") if packaged else f"{path.stem}_of_yours" if taken else path.stem
+    is_taken = added or path.stem in sys.modules or path.stem in sys.stdlib_module_names
+    name = name.removesuffix(".__init__") if packaged else f"{path.stem}_of_yours" if is_taken else path.stem
     if packaged:
         return importlib.import_module(name)
     loader = _FromSource(name, str(path))
@@ -251,12 +251,12 @@ def own_modules(module: ModuleType) -> dict[str, ModuleType]:
     top, *inside = module.__name__.split(".")
     installed = above / top if inside else Path(file).parent
     folder = above if str(above) in _roots else installed
-    found = {
+    neighbors = {
         str(each.__file__): each
         for each in list(sys.modules.values())
         if isinstance(each, ModuleType) and _is_own(getattr(each, "__file__", None) or "", folder)
     }
-    return ({file: module} if file else {}) | found
+    return ({file: module} if file else {}) | neighbors
 
 
 def _above(module: ModuleType) -> Path:
@@ -284,10 +284,10 @@ def _is_own(file: str, folder: Path) -> bool:
 
 def sha_of(module: ModuleType) -> str:
     """Return the hash of the text of a module and of those next to it that it has imported."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(own_modules(module)):
-        found.update(Path(path).read_bytes())
-    return found.hexdigest()
+        digest.update(Path(path).read_bytes())
+    return digest.hexdigest()
 
 
 def contents(where: str) -> Contents:
@@ -306,7 +306,7 @@ def contents(where: str) -> Contents:
 
 def functions(module: ModuleType) -> dict[str, Any]:
     """Return the functions of a module that are workloads: declared ones, or else all public ones."""
-    there = {
+    public = {
         name: each
         for name, each in vars(module).items()
         if is_function(each)
@@ -315,7 +315,7 @@ def functions(module: ModuleType) -> dict[str, Any]:
         and each.__name__ == name
         and not name.startswith("_")
     }
-    return {name: each for name, each in there.items() if hasattr(each, "__workbench__")} or there
+    return {name: each for name, each in public.items() if hasattr(each, "__workbench__")} or public
 
 
 def is_function(value: Any) -> bool:
@@ -325,13 +325,13 @@ def is_function(value: Any) -> bool:
 
 def _others(module: ModuleType) -> Iterator[tuple[str, str]]:
     """Return other callables of a module by name, with the reason why each is no workload."""
-    found = functions(module)
+    workloads = functions(module)
     for name, each in vars(module).items():
-        if name in found or name.startswith("__") or not callable(each):
+        if name in workloads or name.startswith("__") or not callable(each):
             continue
         if not inspect.isfunction(each):
-            what = "class" if isinstance(each, type) else type(each).__name__
-            why = f"is a {what}, which has no help and text as a function has. Write a function that calls it"
+            kind = "class" if isinstance(each, type) else type(each).__name__
+            why = f"is a {kind}, which has no help and text as a function has. Write a function that calls it"
         elif each.__name__ == "<lambda>":
             why = "is a lambda, which has no help and no types. Write it with def"
         elif each.__name__ != name:
@@ -378,8 +378,8 @@ def _wrong_presets(name: str, presets: Any, fields: Mapping[str, Any]) -> str | 
         if not named_choices.is_name(preset):
             return f"{name} has a preset {quoted(preset)}. Give it a name of lower-case letters, digits, - and _."
         if strange := [each for each in parameters if each not in fields]:
-            there = ", ".join(fields) or "none"
-            return f"The preset {preset} of {name} has {quoted(strange[0])}, which is no parameter. It has: {there}."
+            names = ", ".join(fields) or "none"
+            return f"The preset {preset} of {name} has {quoted(strange[0])}, which is no parameter. It has: {names}."
         try:
             json.dumps(parameters, allow_nan=False)
         except (TypeError, ValueError):
@@ -397,7 +397,7 @@ def stamp(path: str) -> tuple[str, int, int] | None:
 
 
 def _stamps(paths: Any) -> Iterator[tuple[str, int, int]]:
-    return (found for path in sorted(paths) if (found := stamp(path)) is not None)
+    return (each for path in sorted(paths) if (each := stamp(path)) is not None)
 
 
 def answered(where: str, name: str, asked: str, parameters: Mapping[str, Any], around: Mapping[str, Any]) -> Any:
@@ -405,10 +405,10 @@ def answered(where: str, name: str, asked: str, parameters: Mapping[str, Any], a
     from workbench.workloads.values import Surroundings
 
     function = functions(load(where))[name]
-    given = signatures.arguments(signatures.schema(function), parameters)
+    arguments = signatures.arguments(signatures.schema(function), parameters)
     if "cluster" in around:
         around = {**around, "cluster": Surroundings(**around["cluster"])}
-    answer = called(getattr(declared(function), asked), given, **around)
+    answer = called(getattr(declared(function), asked), arguments, **around)
     return json.loads(json.dumps(answer, default=_plain))
 
 

@@ -42,10 +42,10 @@ def found_in(workload: str, values: Mapping[str, Any], **how: Any) -> Found:
 def checked(workload: str, found: Found, missing_chunks: str) -> Found:
     """Return the array with remarks on chunks that don't exist. Raises BadParameterError if most don't."""
     try:
-        said = existing_chunks(found, missing_chunks)
+        remarks = existing_chunks(found, missing_chunks)
     except BadInputError as err:
         raise BadParameterError(f"path of {workload}: {err}", "path") from err
-    return replace(found, remarks=(*said, *found.remarks))
+    return replace(found, remarks=(*remarks, *found.remarks))
 
 
 def facts_of(found: Found, select: str | None) -> dict[str, Any]:
@@ -62,20 +62,20 @@ def facts_of(found: Found, select: str | None) -> dict[str, Any]:
     }
 
 
-def _selected(found: Found, recipe: Mapping[str, Any], named: Collection[str]) -> dict[str, Any]:
+def _selected(found: Found, recipe: Mapping[str, Any], selected_dims: Collection[str]) -> dict[str, Any]:
     """Return the selected positions along the named dimensions, in the terms of `storage.open`."""
     if "part" not in recipe:
         places = recipe.get("places", {})
         return {
             name: at if isinstance(at, int) else list(at)
             for axis, (name, at) in enumerate(places.items())
-            if name in named or str(axis) in named
+            if name in selected_dims or str(axis) in selected_dims
         }
     names = recipe["names"] or [f"{found.array or 'array'}_{axis}" for axis in range(len(recipe["part"]))]
     return {
         name: at[0] if len(at) == 1 else list(at)
         for axis, (name, at) in enumerate(zip(names, recipe["part"], strict=True))
-        if name in named or str(axis) in named
+        if name in selected_dims or str(axis) in selected_dims
     }
 
 

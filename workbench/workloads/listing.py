@@ -57,24 +57,24 @@ def added_folder() -> Path:
 def listed(*, wait: bool = True) -> Listed:
     """Read all of them; without `wait` only those with known contents."""
     sources = list(_sources())
-    asked = list(dict.fromkeys(source.where for source in sources))
+    paths = list(dict.fromkeys(source.where for source in sources))
     if wait:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            by_file = dict(zip(asked, threads.map(contents, asked), strict=True))
+            by_file = dict(zip(paths, threads.map(contents, paths), strict=True))
     else:
-        by_file = {where: there for where in asked if (there := known(where)) is not None}
-    taken = {each.name for each in templates()}
-    found: list[Own] = []
+        by_file = {where: known_contents for where in paths if (known_contents := known(where)) is not None}
+    names = {each.name for each in templates()}
+    workloads: list[Own] = []
     broken = [*_waiting(), *(Broken(*each) for each in unusable())]
     for source in sources:
         if source.where in by_file:
-            for each in _of(source, by_file[source.where], taken):
+            for each in _of(source, by_file[source.where], names):
                 if isinstance(each, Broken):
                     broken.append(each)
                 else:
-                    found.append(each)
-                    taken.add(each.name)
-    return Listed(tuple(found), tuple(broken))
+                    workloads.append(each)
+                    names.add(each.name)
+    return Listed(tuple(workloads), tuple(broken))
 
 
 def _waiting() -> Iterator[Broken]:
@@ -86,8 +86,8 @@ def _waiting() -> Iterator[Broken]:
 
 def title_of(workload: str) -> str:
     """Return the title of a workload, or its name if the title isn't known yet."""
-    there = (*templates(), *listed(wait=False).workloads)
-    return next((each.title for each in there if each.name == workload), workload)
+    workloads = (*templates(), *listed(wait=False).workloads)
+    return next((each.title for each in workloads if each.name == workload), workload)
 
 
 def stamp() -> list[Any]:
@@ -115,20 +115,20 @@ def _sources() -> Iterator[_Source]:
         yield _Source(point.module, f"package {package}", point)
 
 
-def _of(source: _Source, module: Contents, taken: set[str]) -> Iterator[Own | Broken]:
+def _of(source: _Source, module: Contents, names: set[str]) -> Iterator[Own | Broken]:
     if module.error is not None:
         yield Broken(source.where, module.error)
         return
     point, path = source.only, Path(source.where)
     only = point.attr if point else path.stem if importing.is_added(path) else None
-    wanted = [each for each in module.functions if only in (None, each.name)]
-    if not wanted:
+    chosen = [each for each in module.functions if only in (None, each.name)]
+    if not chosen:
         yield Broken(source.where, f"It has no function {only!r}." if only else "It has no public function.")
-    for each in wanted:
-        name = each.name if point is None else point.name if len(wanted) == 1 else f"{point.name}:{each.name}"
-        if name in taken:
+    for each in chosen:
+        name = each.name if point is None else point.name if len(chosen) == 1 else f"{point.name}:{each.name}"
+        if name in names:
             name = f"{path.stem}:{name}"
-        if name in taken:
+        if name in names:
             yield Broken(
                 f"{source.where}:{each.name}", f"Another workload is called {name}. Rename the file or function."
             )

@@ -28,17 +28,17 @@ def template(name: str) -> Template:
         raise BadInputError(
             f"workload is {quoted(name)}. Give its name; a function of a notebook gets one by %%workload."
         )
-    for found in templates():
-        if found.name == name:
-            return found
+    for each in templates():
+        if each.name == name:
+            return each
     theirs = user_functions.find(name)
     if theirs is not None:
         return theirs
     others = listing.listed()
-    for found in others.workloads:
-        if found.name == name:
-            return found
-    names = ", ".join(found.name for found in (*templates(), *others.workloads))
+    for each in others.workloads:
+        if each.name == name:
+            return each
+    names = ", ".join(each.name for each in (*templates(), *others.workloads))
     module, colon, function = name.partition(":")
     such = f"{module.replace('.', '/')}.py:{function}" if colon else "mine.py:total"
     waiting = named_choices.untrusted()

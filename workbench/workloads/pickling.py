@@ -72,9 +72,9 @@ def _unpacked(packed: bytes) -> ModuleType:
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
-    made = lru_cache(**parameters)(function)
-    made.__module__ = "__main__"  # that of the function may not have arrived yet
-    return made
+    cached = lru_cache(**parameters)(function)
+    cached.__module__ = "__main__"  # that of the function may not have arrived yet
+    return cached
 
 
 def _reduce_cached(cached: Any) -> Any:

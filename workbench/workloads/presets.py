@@ -48,7 +48,7 @@ _LEAST_BLOCK = 10**6
 
 def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
     """Return the user's presets for a workload of these names, and messages about those that can't be read."""
-    found: dict[str, Preset] = {}
+    presets: dict[str, Preset] = {}
     wrong: list[str] = []
     for place in named_choices.places("presets"):
         wrong += [place.error] if place.error else []
@@ -60,11 +60,11 @@ def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
                         f"A preset of {workload} is {quoted(name)}: {quoted(parameters)} (in {place.where}). Give a "
                         "name of lower-case letters, and parameters, such as {k: 4}."
                     )
-                elif name not in found:
+                elif name not in presets:
                     # YAML has dates, which JSON and forms have as text.
                     plain = json.loads(json.dumps(parameters, default=str))
-                    found[name] = named(name, plain, place.where, removable=place.where == named_choices.LAST[0])
-    return found, tuple(wrong)
+                    presets[name] = named(name, plain, place.where, removable=place.where == named_choices.LAST[0])
+    return presets, tuple(wrong)
 
 
 def named(name: str, parameters: dict[str, Any], source: str, *, removable: bool = False) -> Preset:
@@ -73,35 +73,35 @@ def named(name: str, parameters: dict[str, Any], source: str, *, removable: bool
     return Preset(name=name, title=f"{name}: {title}", source=source, parameters=parameters, removable=removable)
 
 
-def keep(workload: str, taken: tuple[Preset, ...], name: str, parameters: Mapping[str, Any]) -> bool:
+def keep(workload: str, presets: tuple[Preset, ...], name: str, parameters: Mapping[str, Any]) -> bool:
     """Save parameters of a workload under a name, in the data folder; return whether they replace others.
 
     Raises BadInputError or ConflictError if the name can't be used. `validate` checks the parameters.
     """
     named_choices.check_name(name, "preset", "winds")
     # What one kept comes before Dask's configuration, and after all others.
-    theirs = next((each for each in taken if each.name == name and each.source not in named_choices.LAST), None)
+    theirs = next((each for each in presets if each.name == name and each.source not in named_choices.LAST), None)
     if theirs is not None:
         why = f"which isn't yours ({theirs.source})"
         raise ConflictError(f"{workload} has a preset {name!r} already, {why}. Choose another name.")
     with named_choices.changing():
-        there = named_choices.read("presets")
-        mine = there.get(workload) or {}
-        named_choices.write("presets", {**there, workload: {**mine, name: dict(parameters)}})
+        saved = named_choices.read("presets")
+        mine = saved.get(workload) or {}
+        named_choices.write("presets", {**saved, workload: {**mine, name: dict(parameters)}})
     return name in mine
 
 
 def forget(workload: str, name: str) -> None:
     """Delete a saved preset. Raises NotFoundError if there is none of this name."""
     with named_choices.changing():
-        there = named_choices.read("presets")
-        mine = dict(there.get(workload) or {})
+        saved = named_choices.read("presets")
+        mine = dict(saved.get(workload) or {})
         if mine.pop(name, None) is None:
             raise NotFoundError(
                 f"You saved no preset {quoted(name)} of {workload}. Your presets: {', '.join(mine) or 'none'}. Delete "
                 f"those in {named_choices.FILE} in that file."
             )
-        named_choices.write("presets", {**there, workload: mine})
+        named_choices.write("presets", {**saved, workload: mine})
 
 
 def find(workload: str, presets: Sequence[Preset], name: str, wrong: Sequence[str] = ()) -> Preset:
@@ -115,8 +115,8 @@ def find(workload: str, presets: Sequence[Preset], name: str, wrong: Sequence[st
             f"The preset {name} of {workload} is defined in {named_choices.FILE} of this folder, which you haven't "
             "trusted yet. See what it defines and trust it: workbench trust"
         )
-    there = f"Choose one of: {', '.join(preset.name for preset in presets)}." if presets else "It has none."
-    raise NotFoundError(" ".join((f"{workload} has no preset {name!r}. {there}", *wrong)))
+    choices = f"Choose one of: {', '.join(preset.name for preset in presets)}." if presets else "It has none."
+    raise NotFoundError(" ".join((f"{workload} has no preset {name!r}. {choices}", *wrong)))
 
 
 def fields(presets: tuple[Preset, ...]) -> dict[str, tuple[Any, Any]]:

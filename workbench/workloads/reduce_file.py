@@ -80,27 +80,27 @@ def reduced(
     """Return the requested statistic and the edges of a histogram's bins."""
     if what in ("min", "max"):
         return getattr(x, what)(over, skipna=skipna), None
-    axes, left, numbers = x.get_axis_num(over), [dim for dim in x.dims if dim not in over], x.data
+    axes, remaining, numbers = x.get_axis_num(over), [dim for dim in x.dims if dim not in over], x.data
     each = [(1,) * len(lengths) if axis in axes else lengths for axis, lengths in enumerate(numbers.chunks)]
     if what in ("std", "var") and skipna:
         # Dask's own warns on the worker of each place without any value.
         parts = numbers.map_blocks(moments, axes, new_axis=x.ndim, chunks=(*each, (3,)), dtype="float64")
         parts = parts.rechunk(dict.fromkeys(axes, -1))
-        found = parts.map_blocks(variance, axes, drop_axis=(*axes, x.ndim), dtype="float64")
-        return xr.DataArray(da.sqrt(found) if what == "std" else found, dims=left), None
+        result = parts.map_blocks(variance, axes, drop_axis=(*axes, x.ndim), dtype="float64")
+        return xr.DataArray(da.sqrt(result) if what == "std" else result, dims=remaining), None
     if what not in ("percentile", "histogram"):
         return getattr(x, what)(over, skipna=skipna, dtype="float64"), None
     if what == "percentile":
         # xarray's quantile calls NumPy once for each place where values are missing.
         numbers = numbers.rechunk({axis: -1 if axis in axes else "auto" for axis in range(x.ndim)})
-        found = numbers.map_blocks(percentiles, percent, axes, drop_axis=axes, dtype=x.dtype, meta=np.empty(0))
-        return xr.DataArray(found, dims=left), None
+        result = numbers.map_blocks(percentiles, percent, axes, drop_axis=axes, dtype=x.dtype, meta=np.empty(0))
+        return xr.DataArray(result, dims=remaining), None
     least, largest = map(float, dask.compute(da.nanmin(numbers), da.nanmax(numbers)))
     if math.isnan(least):
         raise ValueError(f"All values of {where} are missing.")
     edges = np.histogram_bin_edges([], bins, range=(least, largest))
     counts = numbers.map_blocks(histograms, edges, axes, new_axis=x.ndim, chunks=(*each, (bins,)), dtype="int64")
-    return xr.DataArray(counts.sum(axis=axes), dims=[*left, "bin"]), edges
+    return xr.DataArray(counts.sum(axis=axes), dims=[*remaining, "bin"]), edges
 
 
 def reduce_file(
@@ -130,8 +130,8 @@ def reduce_file(
         x, seconds_to_make = held(x)
     skipna = missing == "leave out"
     gaps = da.isnan(x).sum().map_blocks(absent, x.size, str(found)) if skipna else da.zeros((), dtype=int)
-    gone = [dims[axis] for axis in axes]
-    answer, edges = reduced(xr.DataArray(x, dims=dims), what, gone, percent, bins, skipna, str(found))
+    reduced_dims = [dims[axis] for axis in axes]
+    answer, edges = reduced(xr.DataArray(x, dims=dims), what, reduced_dims, percent, bins, skipna, str(found))
     coords = {} if found.coords is None or not answer.dims else along(found.coords, answer.dims)
     labels = {"what": what, "dims": answer.dims, "coords": coords}
     return answer.data, answer.data.ravel()[:20], gaps, edges, labels, seconds_to_make
@@ -148,7 +148,7 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
             "select a part.",
             "over",
         )
-    left = [dims[axis] for axis in range(len(dims)) if axis not in axes] + ["bin"] * (values["what"] == "histogram")
+    rest = [dims[axis] for axis in range(len(dims)) if axis not in axes] + ["bin"] * (values["what"] == "histogram")
     dtype = _type(found, values["what"])
     facts = facts_of(found, values["select"]) | {
         "dtype": dtype,
@@ -157,20 +157,20 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
         "dims": dims,
     }
     over = f" over {', '.join(dims[axis] for axis in axes)}" if axes else ""
-    description = f"{values['what']}{over}: {' × '.join(left) or 'one number'}."
+    description = f"{values['what']}{over}: {' × '.join(rest) or 'one number'}."
     return values | facts, (*found.remarks, description)
 
 
 def _found(values: Mapping[str, Any]) -> tuple[Found, tuple[int, ...], tuple[str, ...]]:
     """Return the array, the axes to reduce over and the names of all."""
-    wanted = names_in(values["over"])
-    names = [each for each in wanted if not each.lstrip("-").isdigit()]
+    requested = names_in(values["over"])
+    names = [each for each in requested if not each.lstrip("-").isdigit()]
     found = found_in("reduce_file", values, rows=",".join(names), as_matrix=False)
     dims = tuple(f"axis_{axis}" for axis in range(len(found.shape)))
     # A matrix of covariances may have the same name twice.
     if found.dims and len(set(found.dims)) == len(dims):
         dims = found.dims
-    return found, _axes(found, wanted), dims
+    return found, _axes(found, requested), dims
 
 
 def _numbers(found: Found, what: str, missing: str) -> da.Array:
@@ -185,17 +185,17 @@ def _type(found: Found, what: str) -> str:
     return found.number_type if exact else found.working_type
 
 
-def _axes(found: Found, wanted: Sequence[str]) -> tuple[int, ...]:
+def _axes(found: Found, requested: Sequence[str]) -> tuple[int, ...]:
     count = len(found.shape)
-    if not wanted:
+    if not requested:
         return tuple(range(count))
-    known = {**{str(axis): axis % count for axis in range(-count, count)}}
-    known |= {dim: axis for axis, dim in enumerate(found.dims or ())}
-    axes = [known.get(each) for each in wanted]
+    axis_of = {**{str(axis): axis % count for axis in range(-count, count)}}
+    axis_of |= {dim: axis for axis, dim in enumerate(found.dims or ())}
+    axes = [axis_of.get(each) for each in requested]
     if None in axes or len(set(axes)) < len(axes):
-        there = ", ".join(found.dims or map(str, range(count)))
+        dims = ", ".join(found.dims or map(str, range(count)))
         raise BadParameterError(
-            f"over of reduce_file is {', '.join(wanted)!r}. Name some of the dimensions of {found}: {there}.", "over"
+            f"over of reduce_file is {', '.join(requested)!r}. Name some of the dimensions of {found}: {dims}.", "over"
         )
     return tuple(sorted(axis for axis in axes if axis is not None))
 
@@ -221,21 +221,21 @@ def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     held_ = 3 * max(block, n_reduced * item if at_once else 0) * threads_per_worker
     answer = n_bytes // max(1, n_reduced)
     if resolved["what"] == "histogram":
-        left = [axis for axis in range(len(shape)) if axis not in resolved["axes"]]
-        answer, counts = (8 * resolved["bins"] * math.prod(of[axis] for axis in left) for of in (shape, blocks))
+        remaining = [axis for axis in range(len(shape)) if axis not in resolved["axes"]]
+        answer, counts = (8 * resolved["bins"] * math.prod(of[axis] for axis in remaining) for of in (shape, blocks))
         # Those of a few blocks wait to be added up.
         held_ += 6 * counts * threads_per_worker
-    kept = n_bytes if at_once else answer * 2
+    stays = n_bytes if at_once else answer * 2
     return Needs.of(
         input_bytes=n_bytes,
         passes=passes,
         held=held_,
-        kept=kept,
+        kept=stays,
         n_rounds=passes,
         on_host=2 * block * threads_per_worker,
         sentence=f"Reads {formats.size(n_bytes)} {('once', 'twice')[passes - 1]} and forgets each "
         f"block: {formats.size(held_)} in a worker at a time"
-        + (f", and {formats.size(kept)} wait for their percentile." if at_once else " is enough."),
+        + (f", and {formats.size(stays)} wait for their percentile." if at_once else " is enough."),
     )
 
 

@@ -11,8 +11,8 @@ import numpy as np
 def histograms(numbers: Any, edges: Any, axis: tuple[int, ...]) -> Any:
     """Count the values in each bin, along some axes, whose length is one then; bins are the last axis."""
     edges, bins = np.asarray(edges, like=numbers), len(edges) - 1
-    left = [each for each in range(numbers.ndim) if each not in axis]
-    rows = numbers.transpose(*left, *axis).reshape(math.prod(numbers.shape[each] for each in left), -1)
+    remaining = [each for each in range(numbers.ndim) if each not in axis]
+    rows = numbers.transpose(*remaining, *axis).reshape(math.prod(numbers.shape[each] for each in remaining), -1)
     # The last bin takes in what is as large as the largest.
     place = np.minimum(np.searchsorted(edges, rows, side="right") - 1, bins - 1)
     place += bins * np.arange(len(rows), like=numbers)[:, None]
@@ -41,8 +41,8 @@ def variance(parts: Any, axis: tuple[int, ...]) -> Any:
 
 def percentiles(numbers: Any, percent: float, axis: tuple[int, ...]) -> Any:
     """Return a percentile along some axes as NumPy interpolates it; missing values are left out, NaN where all are."""
-    left = [each for each in range(numbers.ndim) if each not in axis]
-    rows = numbers.transpose(*left, *axis).reshape(*(numbers.shape[each] for each in left), -1)
+    remaining = [each for each in range(numbers.ndim) if each not in axis]
+    rows = numbers.transpose(*remaining, *axis).reshape(*(numbers.shape[each] for each in remaining), -1)
     rows = np.sort(rows, axis=-1)  # NaN comes last
     rank = np.maximum(percent / 100 * ((~np.isnan(rows)).sum(axis=-1, keepdims=True) - 1), 0)
     below, above = (np.take_along_axis(rows, each(rank).astype(int), axis=-1) for each in (np.floor, np.ceil))
@@ -50,8 +50,8 @@ def percentiles(numbers: Any, percent: float, axis: tuple[int, ...]) -> Any:
     below, above = below.astype("float64"), above.astype("float64")
     step, part = above - below, rank % 1
     # As NumPy has it, both ends are met exactly.
-    found = np.where(part < 0.5, below + step * part, above - step * (1 - part))
-    return found[..., 0].astype(numbers.dtype)
+    result = np.where(part < 0.5, below + step * part, above - step * (1 - part))
+    return result[..., 0].astype(numbers.dtype)
 
 
 def absent(count: Any, size: int, where: str) -> Any:

@@ -173,8 +173,8 @@ class Template:
         if not self._takes_preset:
             return {}, ()
         mine, wrong = presets.own((self.name, self.reference))
-        taken = {each.name for each in self.presets}
-        return {name: each for name, each in mine.items() if name not in taken}, wrong
+        declared = {each.name for each in self.presets}
+        return {name: each for name, each in mine.items() if name not in declared}, wrong
 
     @property
     def _takes_preset(self) -> bool:
@@ -192,14 +192,14 @@ class Template:
         if forms.is_nothing(name):
             return {key: value for key, value in raw.items() if key != "preset"}
         try:
-            chosen = self.preset(name)
+            preset = self.preset(name)
         except NotFoundError as err:
             raise BadParameterError(str(err), "preset") from err
         if raw.get("scale") not in (None, ""):
             raise BadParameterError(
                 f"scale of {self.name}: a preset of your own, {name}, has none. Leave it out.", "scale"
             )
-        return presets.filled(self.name, chosen, None, raw)
+        return presets.filled(self.name, preset, None, raw)
 
     def validate(self, raw: Mapping[str, Any], **cluster: Any) -> Parameters:
         """Validate parameters, which may be text from a command line, and resolve shape and blocks.
@@ -215,14 +215,14 @@ class Template:
         values = forms.read(self._form, raw)
         preset, scale = (values.pop("preset"), values.pop("scale")) if self.presets else (None, None)
         if preset is not None or scale is not None:
-            chosen = None if preset is None else self.preset(preset)
-            values = forms.read(self._form, presets.filled(self.name, chosen, scale, raw))
+            chosen_preset = None if preset is None else self.preset(preset)
+            values = forms.read(self._form, presets.filled(self.name, chosen_preset, scale, raw))
             del values["preset"], values["scale"]
         for name, value in values.items():
             if (why := complaint(name, value)) is not None:
                 raise BadParameterError(why, name)
         saving = {name: values.pop(name) for name in self._saving}
-        around = Surroundings(**{name: known for name, known in cluster.items() if known is not None})
+        around = Surroundings(**{name: fact for name, fact in cluster.items() if fact is not None})
         fields = self._form["properties"]
         given = {name: forms.from_text(value, fields[name]) for name, value in raw.items()}
         for name in self.paths:
@@ -263,8 +263,8 @@ class Template:
         notes: tuple[Any, ...] = ()
         if "prepare" in self.declares:
             answer = self._ask("prepare", values, given=given, cluster=around)
-            changed, said = answer if isinstance(answer, tuple | list) and len(answer) == 2 else (answer, ())
-            notes = (said,) if isinstance(said, str) else tuple(said)
+            changed, messages = answer if isinstance(answer, tuple | list) and len(answer) == 2 else (answer, ())
+            notes = (messages,) if isinstance(messages, str) else tuple(messages)
             if not isinstance(changed, dict) or not all(isinstance(note, str) for note in notes):
                 raise BadInputError(
                     f"prepare of {self._form['title']} returned {quoted(answer)}. Let it return parameters, such as "
@@ -283,15 +283,15 @@ class Template:
         """Estimate the data moved and the memory needed; unknown if not declared."""
         if "needs" not in self.declares:
             return _UNKNOWN
-        found = self._ask("needs", parameters.resolved, threads_per_worker=parameters.threads_per_worker)
-        if isinstance(found, Needs):
-            return found
+        answer = self._ask("needs", parameters.resolved, threads_per_worker=parameters.threads_per_worker)
+        if isinstance(answer, Needs):
+            return answer
         try:
             # What another process answers is JSON.
-            return Needs.model_validate(found) if isinstance(found, dict) else _holding(int(parse_bytes(found)))
+            return Needs.model_validate(answer) if isinstance(answer, dict) else _holding(int(parse_bytes(answer)))
         except (TypeError, ValueError) as err:
             raise BadInputError(
-                f"needs of {self.name} returned {quoted(found)}. Let it return bytes, a text such as '2GiB', or "
+                f"needs of {self.name} returned {quoted(answer)}. Let it return bytes, a text such as '2GiB', or "
                 "workbench.Needs."
             ) from err
 
@@ -302,8 +302,8 @@ class Template:
         with warnings.catch_warnings():
             # The check reports an accuracy that isn't reached.
             warnings.simplefilter("ignore", AccuracyWarning)
-            found = self.function(**self._arguments(parameters))
-        return dict(zip(self.returns, found if isinstance(found, tuple) else (found,), strict=True))
+            result = self.function(**self._arguments(parameters))
+        return dict(zip(self.returns, result if isinstance(result, tuple) else (result,), strict=True))
 
     def collections(self, built: Mapping[str, Any]) -> dict[str, Any]:
         """Return those of the results that are Dask collections."""
@@ -365,7 +365,7 @@ class Template:
 
         built = self.build(parameters)
         collections = self.collections(built)
-        persist = dask.persist if client is None else lambda *found: client.persist(list(found))
+        persist = dask.persist if client is None else lambda *parts: client.persist(list(parts))
         results = built | dict(zip(collections, persist(*collections.values()) if collections else (), strict=True))
         results |= {name: on_host(results[name]).compute() for name in self.gathered(collections)}
         return self.summarise(results), self.check(parameters, results, client)
@@ -402,31 +402,31 @@ class Template:
         from workbench.storage.targets import target
 
         try:
-            found = target(save, replace=replace)
+            to = target(save, replace=replace)
         except WorkbenchError as err:
             raise BadParameterError(f"save of {self.name}: {err}", "save") from err
         collections = [name for name in self.returns if name not in self.values]
-        if found.kind == "npy" and len(collections) > 1:
+        if to.kind == "npy" and len(collections) > 1:
             raise BadParameterError(
-                f"save of {self.name}: {found} would hold one array, and the answer has {', '.join(collections)}. Give "
+                f"save of {self.name}: {to} would hold one array, and the answer has {', '.join(collections)}. Give "
                 "a name that ends with .zarr, .npz or .nc.",
                 "save",
             )
         for name, value in resolved.items():
             # Any parameter may name a file that is read, in a user's function as well.
             read = [] if not isinstance(value, str) else [value] if "://" in value else matches(value)
-            if any(overlap(each, str(found)) for each in read):
+            if any(overlap(each, str(to)) for each in read):
                 raise BadParameterError(
-                    f"save of {self.name} is {found}, and {name} reads {value}: it would be written over while it is "
+                    f"save of {self.name} is {to}, and {name} reads {value}: it would be written over while it is "
                     "read. Give another path.",
                     "save",
                 )
-        return str(found)
+        return str(to)
 
     @cached_property
     def _form(self) -> signatures.Schema:
-        asked, more = presets.fields(self.presets), {**self.extra, **self._saving}
-        before, after = (signatures.of_fields(each, self.name, TITLES) for each in (asked, more))
+        of_presets, added = presets.fields(self.presets), {**self.extra, **self._saving}
+        before, after = (signatures.of_fields(each, self.name, TITLES) for each in (of_presets, added))
         return signatures.joined(self.name, before, signatures.schema(self.function, TITLES), after)
 
 
@@ -455,9 +455,9 @@ def on_host(collection: Any) -> Any:
 
 def arguments(function: Callable[..., Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of the parameters that a function takes, from their JSON: lists are tuples again."""
-    taken = inspect.signature(function).parameters
-    given = {name: value for name, value in resolved.items() if name in taken}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    accepted = inspect.signature(function).parameters
+    values = {name: value for name, value in resolved.items() if name in accepted}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def _as_json(resolved: Mapping[str, Any]) -> dict[str, Any]:

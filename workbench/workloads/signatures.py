@@ -99,11 +99,11 @@ def schema(function: Callable[..., Any], titles: Mapping[str, str] = {}) -> Sche
             fields |= {"size": (Size, sized.size), name: (annotation | types.NoneType, None)}
         else:
             fields[name] = annotation, default
-    found = of_fields(fields, whose, titles)
-    for name, field in found["properties"].items():
+    result = of_fields(fields, whose, titles)
+    for name, field in result["properties"].items():
         if name in helps:
             field.setdefault("description", helps[name])
-    return found
+    return result
 
 
 def of_fields(fields: Mapping[str, tuple[Any, Any]], whose: str, titles: Mapping[str, str] = {}) -> Schema:
@@ -141,21 +141,21 @@ def _form(whose: str, properties: dict[str, Any]) -> Schema:
 def _property(annotation: Any, title: str) -> dict[str, Any]:
     _check_type(annotation)
     try:
-        found = TypeAdapter(annotation).json_schema(schema_generator=_JsonSchema)
+        field = TypeAdapter(annotation).json_schema(schema_generator=_JsonSchema)
     except PydanticUserError as err:
         raise _no_field(annotation) from err
     marks = [part for mark in reversed(_marks(annotation)) for part in (mark, *getattr(mark, "metadata", ()))]
     for mark in marks:
         # json_schema_extra of a Field is in its place already.
-        found |= {word: value for word in _WORDS if (value := getattr(mark, word, None))}
+        field |= {word: value for word in _WORDS if (value := getattr(mark, word, None))}
         if isinstance(text := getattr(mark, "documentation", None), str):  # Doc of typing_extensions
-            found["description"] = text
-    if "examples" in found:
-        found["examples"] = list(found["examples"])
-    found.setdefault("title", title)
-    if is_path(found):
-        found.setdefault("path", True)
-    return found | {"allowed": found.get("allowed") or _allowed(found)}
+            field["description"] = text
+    if "examples" in field:
+        field["examples"] = list(field["examples"])
+    field.setdefault("title", title)
+    if is_path(field):
+        field.setdefault("path", True)
+    return field | {"allowed": field.get("allowed") or _allowed(field)}
 
 
 def _title(name: str) -> str:
@@ -236,15 +236,15 @@ def help_of(function: Callable[..., Any]) -> str:
 def _parameter_helps(doc: str) -> dict[str, str]:
     """Return the texts of the section Parameters of a docstring in NumPy's style."""
     section = _PARAMETERS.search(doc)
-    found: dict[str, list[str]] = {}
+    helps: dict[str, list[str]] = {}
     names: list[str] = []
     for line in section[1].splitlines() if section else ():
         if line and not line[0].isspace():
             names = [name.strip().lstrip("*") for name in line.partition(":")[0].split(",")]
         elif line.strip():
             for name in names:
-                found.setdefault(name, []).append(line.strip())
-    return {name: " ".join(lines) for name, lines in found.items()}
+                helps.setdefault(name, []).append(line.strip())
+    return {name: " ".join(lines) for name, lines in helps.items()}
 
 
 def returned_names(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -254,12 +254,12 @@ def returned_names(function: Callable[..., Any]) -> tuple[str, ...]:
     except (OSError, SyntaxError, ValueError):
         return ()
     tuples = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
-    named = {
+    names = {
         tuple(each.id for each in value.elts if isinstance(each, ast.Name))
         for value in tuples
         if isinstance(value, ast.Tuple) and all(isinstance(each, ast.Name) for each in value.elts)
     }
-    return named.pop() if len(named) == len(tuples) == 1 else ()
+    return names.pop() if len(names) == len(tuples) == 1 else ()
 
 
 def _allowed(field: Mapping[str, Any]) -> str:

@@ -135,33 +135,33 @@ def block_rows(
     n_bytes: int = _BLOCK_BYTES,
 ) -> int:
     """Return rows of a block of these columns: about `n_bytes`, several blocks a thread, at most `most` of them."""
-    wanted = max(1, n_bytes // (columns * itemsize))
+    preferred = max(1, n_bytes // (columns * itemsize))
     smallest = max(1, _SMALLEST_BLOCK // (columns * itemsize))
     share = math.ceil(rows / ((threads or 1) * _BLOCKS_PER_THREAD))
-    wanted = max(min(wanted, max(share, smallest)), at_least, math.ceil(rows / most))
-    count = math.ceil(rows / wanted)
-    if threads and wanted > smallest and threads < count < 2 * threads * _BLOCKS_PER_THREAD:
+    preferred = max(min(preferred, max(share, smallest)), at_least, math.ceil(rows / most))
+    count = math.ceil(rows / preferred)
+    if threads and preferred > smallest and threads < count < 2 * threads * _BLOCKS_PER_THREAD:
         # Of few blocks one thread more has one more, while others wait.
-        wanted = max(at_least, math.ceil(rows / (math.ceil(count / threads) * threads)))
-    return _even_out(rows, wanted) if wanted > at_least else min(wanted, rows)
+        preferred = max(at_least, math.ceil(rows / (math.ceil(count / threads) * threads)))
+    return _even_out(rows, preferred) if preferred > at_least else min(preferred, rows)
 
 
 def grown(part: Sequence[int], whole: Sequence[int], most: int) -> tuple[int, ...]:
     """Return a multiple of a block that has at most so many places, larger along the last dimensions first."""
-    found = list(part)
-    for axis in reversed(range(len(found))):
-        found[axis] = min(whole[axis], found[axis] * max(1, most // math.prod(found)))
-        if found[axis] < whole[axis]:
+    lengths = list(part)
+    for axis in reversed(range(len(lengths))):
+        lengths[axis] = min(whole[axis], lengths[axis] * max(1, most // math.prod(lengths)))
+        if lengths[axis] < whole[axis]:
             break
-    return tuple(found)
+    return tuple(lengths)
 
 
 def shrunk(part: Sequence[int], most: int) -> tuple[int, ...]:
     """Return a part of a block that has about so many places, smaller along the first dimensions first."""
-    found = list(part)
-    for axis in range(len(found)):
-        found[axis] = max(1, min(found[axis], most * found[axis] // math.prod(found)))
-    return tuple(found)
+    lengths = list(part)
+    for axis in range(len(lengths)):
+        lengths[axis] = max(1, min(lengths[axis], most * lengths[axis] // math.prod(lengths)))
+    return tuple(lengths)
 
 
 def _fraction(size: int | float | str) -> float | None:
@@ -238,8 +238,8 @@ def _why(request: ArrayRequest, shape: tuple[int, int], block: tuple[int, int], 
     count = number_of_blocks(shape, block)
     n_bytes = formats.size(math.prod(block) * request.dtype.itemsize)
     worked = " as float64" if request.dtype != request.stored else ""
-    shown = block[::-1] if request.turned else block
-    text = f"{formats.count(count, 'block')} of {formats.by(shown)} ({n_bytes}{worked})"
+    as_given = block[::-1] if request.turned else block
+    text = f"{formats.count(count, 'block')} of {formats.by(as_given)} ({n_bytes}{worked})"
     if threads:
         text += f" for {formats.count(threads, 'thread')}"
     if request.layout == "tall":
@@ -281,7 +281,7 @@ def _block_of_size(request: ArrayRequest, shape: tuple[int, int], n_bytes: int) 
 def _block_as_given(request: ArrayRequest, shape: tuple[int, int], chunks: int | tuple[int, int]) -> tuple[int, int]:
     rows, columns = shape
     turn = -1 if request.turned else 1
-    shown = chunks if isinstance(chunks, int) else list(chunks[::turn])
+    value = chunks if isinstance(chunks, int) else list(chunks[::turn])
     if isinstance(chunks, int):
         if chunks < 1:
             raise bad(request.workload, "chunks", chunks, "lengths of at least 1")
@@ -290,11 +290,11 @@ def _block_as_given(request: ArrayRequest, shape: tuple[int, int], chunks: int |
         block = (int(chunks[0]), int(chunks[1]))
     if block[0] > rows or block[1] > columns:
         raise bad(
-            request.workload, "chunks", shown, f"at most {_pair((rows, columns)[::turn])}, the shape of the array"
+            request.workload, "chunks", value, f"at most {_pair((rows, columns)[::turn])}, the shape of the array"
         )
     if request.layout == "tall" and block[1] != columns:
         raise bad(
-            request.workload, "chunks", shown, f"blocks that hold all {columns} columns, such as {block[0]}, {columns}"
+            request.workload, "chunks", value, f"blocks that hold all {columns} columns, such as {block[0]}, {columns}"
         )
     return block
 
@@ -302,11 +302,11 @@ def _block_as_given(request: ArrayRequest, shape: tuple[int, int], chunks: int |
 def _refuse_too_many(request: ArrayRequest, shape: tuple[int, int], block: tuple[int, int], chunks: Any) -> None:
     count = number_of_blocks(shape, block)
     if count > _MOST_BLOCKS:
-        shown = chunks if isinstance(chunks, (int, str)) else list(chunks)
+        as_given = chunks if isinstance(chunks, (int, str)) else list(chunks)
         raise bad(
             request.workload,
             "chunks",
-            shown,
+            as_given,
             f"larger blocks: an array of {formats.by(shape)} would have {formats.count(count)} of them, and "
             f"{formats.count(_MOST_BLOCKS)} are the most that the scheduler is asked to hold",
         )
@@ -348,5 +348,5 @@ def random_array(
     request = ArrayRequest(workload, layout, np.dtype("float64") if whole else stored, stored, **liked)
     shape = shape_of(request, values, given, cluster)
     chunks, notes = chunks_of(request, shape, values["chunks"], cluster)
-    rest = {name: value for name, value in values.items() if name not in ("size", "shape", "chunks")}
-    return {"shape": shape, "chunks": chunks, **rest}, notes
+    others = {name: value for name, value in values.items() if name not in ("size", "shape", "chunks")}
+    return {"shape": shape, "chunks": chunks, **others}, notes

@@ -172,12 +172,12 @@ def decomposing(resolved: Mapping[str, Any], on_gpu: bool) -> str:
     if k is None:
         return f"u, s, v = {'linalg' if ours else 'da.linalg'}.svd(x)\ns{to_host(on_gpu)}"
     if ours:
-        more = (", center=0" if resolved.get("center") else "") + (", keep=False" if resolved["compute"] else "")
-        call = f"linalg.svd_compressed(x, {k}, tol={resolved['tol']}, seed={seed}{more})"
+        options = (", center=0" if resolved.get("center") else "") + (", keep=False" if resolved["compute"] else "")
+        call = f"linalg.svd_compressed(x, {k}, tol={resolved['tol']}, seed={seed}{options})"
         return f"u, s, v = found = {call}\ns{to_host(on_gpu)}, found.certificate"
     names = ("iterator", "n_power_iter", "compute")
-    more = ", ".join(f"{name}={literal(resolved[name])}" for name in names)
-    call = f"da.linalg.svd_compressed(x, {k}, {more}, seed=da.random.RandomState({seed}))"
+    options = ", ".join(f"{name}={literal(resolved[name])}" for name in names)
+    call = f"da.linalg.svd_compressed(x, {k}, {options}, seed=da.random.RandomState({seed}))"
     return f"u, s, v = {call}\ns{to_host(on_gpu)}"
 
 
@@ -195,30 +195,30 @@ def singular_values(results: Mapping[str, Any], called: str = "seconds_to_make")
     return answer | made(results, called)
 
 
-def certificate_json(found: Certificate) -> dict[str, Any]:
+def certificate_json(certificate: Certificate) -> dict[str, Any]:
     """Return a certificate as JSON."""
     return {
-        "sentence": found.sentence,
-        "status": found.status,
+        "sentence": certificate.sentence,
+        "status": certificate.status,
         # JSON has no infinity: None for values that can't be distinguished from zero.
-        "bound": [float(each) if np.isfinite(each) else None for each in found.bound],
-        "of_largest": [float(each) for each in found.of_largest],
-        "tol": float(found.tol),
-        "limit": found.limit,
-        "angle": float(found.angle),
-        "groups": [list(group) for group in found.groups],
-        "shares": [float(each) if np.isfinite(each) else None for each in found.shares],
-        "passes": int(found.passes),
-        "bytes_read": int(found.bytes_read),
-        "dtype": found.dtype,
-        "seed": found.seed,
+        "bound": [float(each) if np.isfinite(each) else None for each in certificate.bound],
+        "of_largest": [float(each) for each in certificate.of_largest],
+        "tol": float(certificate.tol),
+        "limit": certificate.limit,
+        "angle": float(certificate.angle),
+        "groups": [list(group) for group in certificate.groups],
+        "shares": [float(each) if np.isfinite(each) else None for each in certificate.shares],
+        "passes": int(certificate.passes),
+        "bytes_read": int(certificate.bytes_read),
+        "dtype": certificate.dtype,
+        "seed": certificate.seed,
     }
 
 
 def factors(results: Mapping[str, Any]) -> xr.Dataset:
     """Return U, s and Vᵀ of an SVD: the array is nearest to (u * s) @ v among those of so few components."""
     dims = {"u": ("row", "component"), "s": ("component",), "v": ("component", "column")}
-    return dataset({name: (named, results[name]) for name, named in dims.items()}, results.get("kept"))
+    return dataset({name: (dims_of, results[name]) for name, dims_of in dims.items()}, results.get("kept"))
 
 
 TALL = (

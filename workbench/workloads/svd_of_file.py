@@ -68,7 +68,7 @@ def svd_of_file(
     """
     ours = method == "workbench"
     found = found_in("svd_of_file", locals(), rows=rows)
-    x, kept = matrix_of_file(found, k, chunks, missing)
+    x, complete = matrix_of_file(found, k, chunks, missing)
     if center and not (ours and k is not None):  # Ours takes the means off inside its products.
         x = x - means(x, compute)
     seconds_to_make = None
@@ -79,10 +79,10 @@ def svd_of_file(
 
         if k is None:
             u, s, v = svd(x)
-            return u, s, v, None, kept, seconds_to_make
+            return u, s, v, None, complete, seconds_to_make
         u, _, v = result = svd_compressed(x, k, tol=tol, seed=seed, center=0 if center else None, keep=not compute)
         s = da.from_array(result.values)
-        return u, s, v, result.certificate, kept, seconds_to_make
+        return u, s, v, result.certificate, complete, seconds_to_make
     if k is None:
         u, s, v = da.linalg.svd(x)
         if x.npartitions == 1:
@@ -92,19 +92,19 @@ def svd_of_file(
         # A RandomState makes its numbers where x is, on the CPU or a GPU.
         rs = da.random.RandomState(seed)
         u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
-    return u, s, v, None, kept, seconds_to_make
+    return u, s, v, None, complete, seconds_to_make
 
 
-def matrix_of_file(found: Found, k: int | None, chunks: Any, missing: str) -> tuple[da.Array, Any]:
+def matrix_of_file(source: Found, k: int | None, chunks: Any, missing: str) -> tuple[da.Array, Any]:
     """Return an array in a file as a matrix in blocks that suit its SVD, and a mask of the rows or columns kept.
 
     Missing values are refused, filled or left out; the last two take one more pass first.
     """
     chunks = tuple(chunks) if isinstance(chunks, list) else chunks
-    blocks, chunks, _ = cut(found, k, chunks, Surroundings())
+    blocks, chunks, _ = cut(source, k, chunks, Surroundings())
     # Onto the GPU where array.backend says so, else nowhere: as it is stored, which may be an eighth of the bytes.
-    x = array_of(found, blocks, missing).to_backend().astype(found.working_type).rechunk(chunks)
-    return without_gaps(x, missing, found.path)
+    x = array_of(source, blocks, missing).to_backend().astype(source.working_type).rechunk(chunks)
+    return without_gaps(x, missing, source.path)
 
 
 def means(x: da.Array, compute: bool) -> da.Array:
@@ -134,29 +134,29 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
 
 
 def cut(
-    found: Found, k: int | None, chunks: Any, around: Surroundings
+    array: Found, k: int | None, chunks: Any, around: Surroundings
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
     """Return blocks in which the file is read, blocks in which it is decomposed, and the reasons."""
-    refuse_impossible(found, k)
-    wanted, notes = _wanted(found, k, chunks, around)
-    if found.whole:
-        parts = "one block" if wanted == found.shape else f"blocks of {by(wanted)}"
-        note = f"{found.path} can only be read as a whole, by one worker; then it is cut into {parts}."
-        return found.shape, wanted, (*notes, note)
-    if found.chunks is None:
-        return wanted, wanted, notes
+    refuse_impossible(array, k)
+    chosen, notes = _wanted(array, k, chunks, around)
+    if array.whole:
+        parts = "one block" if chosen == array.shape else f"blocks of {by(chosen)}"
+        note = f"{array.path} can only be read as a whole, by one worker; then it is cut into {parts}."
+        return array.shape, chosen, (*notes, note)
+    if array.chunks is None:
+        return chosen, chosen, notes
     if chunks == "auto":
-        direct = _aligned(found, wanted)
+        direct = _aligned(array, chosen)
         if math.prod(direct) * 8 <= _DIRECT_BYTES:
-            return direct, direct, _read_note(found, direct, k)
-    elif all(part % stored == 0 or part == length for part, stored, length in _axes(found, wanted)):
-        return wanted, wanted, notes
+            return direct, direct, _read_note(array, direct, k)
+    elif all(part % stored == 0 or part == length for part, stored, length in _axes(array, chosen)):
+        return chosen, chosen, notes
     # Several stored blocks as one where they are small.
-    part = tuple(map(min, found.chunks, found.shape))
-    read = grown(part, found.shape, max(1, _READ_BYTES // np.dtype(found.working_type).itemsize))
+    part = tuple(map(min, array.chunks, array.shape))
+    read = grown(part, array.shape, max(1, _READ_BYTES // np.dtype(array.working_type).itemsize))
     why = "a full SVD needs whole rows or columns in each" if k is None else "as good for the products as for memory"
-    note = f"Stored in blocks of {by(found.chunks)}, read in blocks of {by(read)} and rechunked to {by(wanted)}: {why}."
-    return read, wanted, (*notes, note) if chunks != "auto" else (note,)
+    note = f"Stored in blocks of {by(array.chunks)}, read in blocks of {by(read)} and rechunked to {by(chosen)}: {why}."
+    return read, chosen, (*notes, note) if chunks != "auto" else (note,)
 
 
 def refuse_impossible(found: Found, k: int | None) -> None:
@@ -215,22 +215,22 @@ def _matrix_of_file(resolved: Mapping[str, Any]) -> da.Array:
 def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """Check the answer, and say which numbers it covers."""
     checked = checks.svd_is_right(_matrix_of_file(resolved), resolved, results, client)
-    gone = [
-        f"{resolved['shape'][dim == 'column'] - len(kept)} of {resolved['shape'][dim == 'column']} {dim}s hold missing "
+    messages = [
+        f"{resolved['shape'][dim == 'column'] - len(mask)} of {resolved['shape'][dim == 'column']} {dim}s hold missing "
         "values and were left out."
-        for dim, kept in (results.get("kept") or {}).items()
+        for dim, mask in (results.get("kept") or {}).items()
     ]
-    return checked.model_copy(update={"what": " ".join((checked.what, *gone, *resolved["remarks"]))})
+    return checked.model_copy(update={"what": " ".join((checked.what, *messages, *resolved["remarks"]))})
 
 
 def _factors(results: Mapping[str, Any]) -> xr.Dataset:
     """Return U, s and Vᵀ, with the lengths of rows or columns that go through two dimensions of the file."""
-    found, lengths = factors(results), results.get("lengths") or ()
+    dataset, lengths = factors(results), results.get("lengths") or ()
     for name, axes in zip(("u", "v"), results.get("axes") or (), strict=False):
-        if len(axes) == 2 and not found[name].coords:
+        if len(axes) == 2 and not dataset[name].coords:
             rows, columns = (lengths[axis] for axis in axes)
-            found[name].attrs.update(grid_rows=rows, grid_columns=columns)
-    return found
+            dataset[name].attrs.update(grid_rows=rows, grid_columns=columns)
+    return dataset
 
 
 def _code(on_gpu: bool, **resolved: Any) -> str:

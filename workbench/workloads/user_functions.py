@@ -126,7 +126,7 @@ class Own(Template):
 
     def _ask(self, which: str, parameters: Mapping[str, Any], **around: Any) -> Any:
         """Ask a process that can be killed to call a function that is declared with it."""
-        return _asked(self.where, self.description.name, which, parameters, around)
+        return _ask_process(self.where, self.description.name, which, parameters, around)
 
     def _prepared(self, values: dict[str, Any], given: Mapping[str, Any], around: Surroundings) -> Resolution:
         """Resolve given paths against the folder where they were given, default paths against the working folder."""
@@ -142,11 +142,11 @@ class Own(Template):
         """Call it and return its results by name."""
         try:
             with _briefly():
-                found = self.function(**self._arguments(parameters))
+                result = self.function(**self._arguments(parameters))
         except (SystemExit, KeyboardInterrupt) as err:
             did = "ended Python (sys.exit)" if isinstance(err, SystemExit) else "raised KeyboardInterrupt"
             raise FailedError(f"{self.description.name} {did}. Let it return, or raise an error.") from err
-        return function_results.named(found, self.description.name, signatures.returned_names(self.function))
+        return function_results.named(result, self.description.name, signatures.returned_names(self.function))
 
     def collections(self, built: Mapping[str, Any]) -> dict[str, Any]:
         """Return those parts of the answer that are Dask's."""
@@ -173,14 +173,14 @@ class Own(Template):
 
     def _plain_cell(self, parameters: Parameters, cluster: str | None, on_gpu: bool) -> str:
         """Return a cell with the text of the file, or an import, and the call."""
-        given = "".join(f"    {name}={value!r},\n" for name, value in self._arguments(parameters).items())
+        arguments = "".join(f"    {name}={value!r},\n" for name, value in self._arguments(parameters).items())
         path = Path(self.where)
-        named = f"from {self.where} import {self.description.name}\n"
-        text = path.read_text(encoding="utf-8", errors="replace").strip() + "\n" if path.suffix == ".py" else named
+        importing = f"from {self.where} import {self.description.name}\n"
+        text = path.read_text(encoding="utf-8", errors="replace").strip() + "\n" if path.suffix == ".py" else importing
         connected = [] if cluster is None else [f'import workbench\n\nclient = workbench.connect("{cluster}")\n']
         kind = type(path).__name__
-        imports = f"import dask\nfrom pathlib import {kind}\n" if f"{kind}(" in given else "import dask\n"
-        call = f"{imports}\n(answer,) = dask.compute({self.description.name}(\n{given}))\nanswer\n"
+        imports = f"import dask\nfrom pathlib import {kind}\n" if f"{kind}(" in arguments else "import dask\n"
+        call = f"{imports}\n(answer,) = dask.compute({self.description.name}(\n{arguments}))\nanswer\n"
         # A future import comes first in its cell.
         return "\n\n".join((text, *connected, call))
 
@@ -214,11 +214,11 @@ def find(name: str) -> Own | None:
     BadInputError
         The file can't be imported, or the function can't have a form.
     """
-    found = _NAMED.fullmatch(name)
-    if found is None:
+    match = _NAMED.fullmatch(name)
+    if match is None:
         return None
-    path = _there(found["where"])
-    return _one(str(path), found["function"], f"{path.name}:{{}}")
+    path = _there(match["where"])
+    return _one(str(path), match["function"], f"{path.name}:{{}}")
 
 
 def find_once(path: Path, function: str) -> Own:
@@ -227,7 +227,7 @@ def find_once(path: Path, function: str) -> Own:
         return _one(str(path), function, "{}")
     finally:
         _remembered.pop(str(path), None)
-        _kept(str(path)).unlink(missing_ok=True)
+        _cache(str(path)).unlink(missing_ok=True)
 
 
 def functions(where: str) -> tuple[Described, ...]:
@@ -258,16 +258,16 @@ def _one(where: str, name: str | None, shown: str) -> Own:
     result = contents(where)
     if result.error is not None:
         raise BadInputError(result.error)
-    there = {each.name: each for each in result.functions}
-    if not name and len(there) == 1:
-        name = next(iter(there))
+    by_name = {each.name: each for each in result.functions}
+    if not name and len(by_name) == 1:
+        name = next(iter(by_name))
     if name in result.others:
         raise BadInputError(f"{Path(where).name} has {name}, but {result.others[name]}")
-    if name not in there:
-        which = f"no function {quoted(name)}" if name else "several functions" if there else "no public function"
-        have = f" It has: {', '.join(there)}." if there else ""
-        raise NotFoundError(f"{Path(where).name} has {which}.{formats.meant(name or '', there)}{have}")
-    return made(there[name], where, shown.format(name), result.sha)
+    if name not in by_name:
+        which = f"no function {quoted(name)}" if name else "several functions" if by_name else "no public function"
+        have = f" It has: {', '.join(by_name)}." if by_name else ""
+        raise NotFoundError(f"{Path(where).name} has {which}.{formats.meant(name or '', by_name)}{have}")
+    return made(by_name[name], where, shown.format(name), result.sha)
 
 
 def made(description: Described, where: str, shown: str, sha: str, origin: str | None = None) -> Own:
@@ -346,35 +346,35 @@ def contents(where: str) -> Contents:
     if result is None:
         began = time.time()
         try:
-            result = Contents.model_validate(_asked(where))
+            result = Contents.model_validate(_ask_process(where))
         except BadInputError as err:
-            result = Contents(error=str(err), files=(found,) if (found := importing.stamp(where)) else ())
-        asked = time.time()
-        _remembered[where] = asked, result
+            result = Contents(error=str(err), files=(stamp,) if (stamp := importing.stamp(where)) else ())
+        answered_at = time.time()
+        _remembered[where] = answered_at, result
         # What fails at once is asked again by the next command, since what it lacked may be there.
-        if result.files and (result.error is None or asked - began > DEADLINE):
+        if result.files and (result.error is None or answered_at - began > DEADLINE):
             with contextlib.suppress(OSError, FailedError):
-                _kept(where).parent.mkdir(mode=0o700, exist_ok=True)
-                config.write_atomically(_kept(where), result.model_dump_json())
+                _cache(where).parent.mkdir(mode=0o700, exist_ok=True)
+                config.write_atomically(_cache(where), result.model_dump_json())
     return result
 
 
 def known(where: str) -> Contents | None:
     """Return the known contents of a file if it is unchanged since."""
-    asked, result = _remembered.get(where, (0.0, None))
+    answered_at, result = _remembered.get(where, (0.0, None))
     if result is None:
         try:
-            result = Contents.model_validate_json(_kept(where).read_bytes())
-            asked = _kept(where).stat().st_mtime
+            result = Contents.model_validate_json(_cache(where).read_bytes())
+            answered_at = _cache(where).stat().st_mtime
         except (OSError, ValidationError):
             return None
-    if result.error is not None and time.time() - asked > _FORGET:
+    if result.error is not None and time.time() - answered_at > _FORGET:
         return None
-    same = all(importing.stamp(path) == (path, *rest) for path, *rest in result.files)
+    same = all(importing.stamp(path) == (path, *state) for path, *state in result.files)
     return result if same and (result.files or result.error) else None
 
 
-def _kept(where: str) -> Path:
+def _cache(where: str) -> Path:
     from workbench import __version__
 
     whose = f"{where} {sys.executable} {sys.version} {__version__} {sorted(Described.model_fields)}"
@@ -386,10 +386,10 @@ def _plain(value: Any) -> Any:
     return asdict(value) if isinstance(value, Surroundings) else sorted(value)
 
 
-def _asked(
+def _ask_process(
     where: str,
     name: str | None = None,
-    asked: str = "",
+    method: str = "",
     parameters: Mapping[str, Any] | None = None,
     around: Mapping[str, Any] = {},
 ) -> Any:
@@ -404,7 +404,7 @@ def _asked(
         question: dict[str, Any] = {
             "where": where,
             "name": name,
-            "asked": asked,
+            "asked": method,
             "parameters": parameters,
             "around": around,
         }
@@ -419,9 +419,9 @@ def _asked(
             start_new_session=True,
             pass_fds=(answer.fileno(), stack.fileno()),
         )
-        said = b""
+        output = b""
         try:
-            _, said = process.communicate(json.dumps(question, default=_plain).encode(), timeout=DEADLINE + _PATIENCE)
+            _, output = process.communicate(json.dumps(question, default=_plain).encode(), timeout=DEADLINE + _PATIENCE)
         except subprocess.TimeoutExpired:
             pass  # killed below, which its return code shows
         finally:
@@ -441,9 +441,9 @@ def _asked(
                 f"{file} took longer than {formats.duration(DEADLINE)} to be imported: {still} was still going on. "
                 "Move work into a function."
             )
-        why = (said or b"").decode(errors="replace").strip().splitlines()[-1:]
+        why = (output or b"").decode(errors="replace").strip().splitlines()[-1:]
         raise BadInputError(
-            f"{asked} of {name} failed: {(why[0] if why else 'it ended its process').removeprefix(_REFUSED)}"
+            f"{method} of {name} failed: {(why[0] if why else 'it ended its process').removeprefix(_REFUSED)}"
             if name
             else f"{file} can't be imported: it ended the process that imported it."
         )

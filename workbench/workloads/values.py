@@ -130,10 +130,10 @@ class Needs(BaseModel, frozen=True):
 
     def peak(self, n_workers: int) -> int:
         """Return the bytes in the fullest of so many workers, in addition to what its process takes by itself."""
-        kept = self.held_total - self.held_per_worker if self.kept is None else self.kept
+        stays = self.held_total - self.held_per_worker if self.kept is None else self.kept
         with_kept = self.held_per_worker if self.with_kept is None else self.with_kept
         several = self.received if n_workers > 1 else 0
-        return max(self.held_per_worker + several, with_kept + -(-kept // n_workers) + several)
+        return max(self.held_per_worker + several, with_kept + -(-stays // n_workers) + several)
 
 
 class Function(BaseModel, frozen=True):

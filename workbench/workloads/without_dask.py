@@ -41,12 +41,12 @@ def compute(template: Template, parameters: Parameters, module: str) -> Computed
         da.store(blocks, x, lock=False, scheduler="synchronous")
     if module == "cupy":
         xp.cuda.Device().synchronize()
-    made = time.perf_counter()
+    made_at = time.perf_counter()
     results = {name: host(value) for name, value in alone.compute(xp, x, resolved).items()}
     held = resolved.get("persist", False)
     # CuPy's answers are there when they are on the host.
-    seconds = time.perf_counter() - (made if held else began)
-    defaults = dict.fromkeys(template.values) | ({"seconds_to_make": made - began} if held else {})
+    seconds = time.perf_counter() - (made_at if held else began)
+    defaults = dict.fromkeys(template.values) | ({"seconds_to_make": made_at - began} if held else {})
 
     def check() -> Check | None:
         if alone.check is None:
