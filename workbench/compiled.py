@@ -42,20 +42,20 @@ def cached(*signatures: Any, constants: Any = (), **options: Any) -> Callable[[A
         # Functions sent as text have no file. A zip file has another path on each worker.
         in_file = Path(function.__code__.co_filename).is_file()
         try:
-            made = numba.njit(nogil=True, cache=in_file, **options)(function)
+            dispatcher = numba.njit(nogil=True, cache=in_file, **options)(function)
         except RuntimeError:  # neither the function's folder nor the user's cache can be written to
-            made = numba.njit(nogil=True, **options)(function)
+            dispatcher = numba.njit(nogil=True, **options)(function)
         for signature in signatures:
             try:
-                made.compile(signature)
+                dispatcher.compile(signature)
             except Exception:  # a damaged file may raise anything
-                if not (folder := made.stats.cache_path):
+                if not (folder := dispatcher.stats.cache_path):
                     raise
                 for file in Path(folder).glob(f"*.{function.__qualname__}-*"):
                     file.unlink(missing_ok=True)
                 with suppress(OSError):  # no room to save the code, which is compiled nonetheless
-                    made.compile(signature)
-        made.disable_compile()
-        return made
+                    dispatcher.compile(signature)
+        dispatcher.disable_compile()
+        return dispatcher
 
     return compiled

@@ -125,10 +125,10 @@ def data_folder() -> Path:
 
 def _check_ours(folder: Path) -> None:
     """Raise BadInputError if a folder has other uses, such as /tmp or a home, so its mode must not change."""
-    there = {each.name for each in folder.iterdir()}
-    if there and not there & _OURS:
+    names = {each.name for each in folder.iterdir()}
+    if names and not names & _OURS:
         raise BadInputError(
-            f"The data folder {folder} holds other files ({min(there)!r}) and others may read it. Set "
+            f"The data folder {folder} holds other files ({min(names)!r}) and others may read it. Set "
             "workbench.data-folder, or the variable DASK_WORKBENCH__DATA_FOLDER, to a folder of its own, which is made "
             "if it is missing."
         )

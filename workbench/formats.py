@@ -52,8 +52,8 @@ def duration(seconds: float) -> str:
 
 
 def _two_units(number: int, length: int, large: str, small: str) -> str:
-    whole, rest = divmod(number, length)
-    return f"{whole} {large} {rest} {small}" if rest else f"{whole} {large}"
+    whole, remainder = divmod(number, length)
+    return f"{whole} {large} {remainder} {small}" if remainder else f"{whole} {large}"
 
 
 def span(low: float, high: float) -> str:

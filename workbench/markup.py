@@ -27,9 +27,9 @@ def tag(name: str, /, *children: str, **attributes: Any) -> Markup:
     An attribute that is None or False is left out, True stands without a value, a mapping or a list is JSON; `class_`
     and `data_x` are written as `class` and `data-x`.
     """
-    given = "".join(_attribute(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
+    attributes_text = "".join(_attribute(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     end = "" if name in ("input", "img") else f"</{name}>"
-    return Markup(f"<{name}{given}>{fragment(*children)}{end}")
+    return Markup(f"<{name}{attributes_text}>{fragment(*children)}{end}")
 
 
 def fragment(*parts: str) -> Markup:
@@ -88,8 +88,8 @@ def log(text: str, hook: str = "log") -> Markup:
 
 def without_commands(sentence: str) -> str:
     """Return a sentence without the terminal command, for a page that has a button for it."""
-    said = _COMMAND.sub("", sentence)
-    return said if said == sentence or said.endswith(".") else f"{said}."
+    shortened = _COMMAND.sub("", sentence)
+    return shortened if shortened == sentence or shortened.endswith(".") else f"{shortened}."
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> Markup:

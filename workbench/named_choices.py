@@ -60,13 +60,13 @@ for _tag, _pattern in {
 def parsed(text: str) -> Any:
     """Return the value of a YAML text. Raises ValueError if it is invalid or too large."""
     try:
-        found = yaml.load(text, _Loader)
+        content = yaml.load(text, _Loader)
     except RecursionError as err:
         raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep") from err
     # PyYAML raises other errors for a tag such as !!int before an empty text.
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as err:
         raise ValueError(str(err)) from err
-    waiting, n_values = [(found, 0)], 0
+    waiting, n_values = [(content, 0)], 0
     while waiting:
         value, level = waiting.pop()
         n_values += 1
@@ -76,7 +76,7 @@ def parsed(text: str) -> Any:
             raise ValueError(f"it has more than {formats.count(_MOST_VALUES)} values")
         inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | set | tuple) else ()
         waiting += ((each, level + 1) for each in inside)
-    return found
+    return content
 
 
 class Place(NamedTuple):
@@ -93,11 +93,11 @@ def is_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-def check_name(name: str, what: str, example: str) -> str:
+def check_name(name: str, noun: str, example: str) -> str:
     """Return `name`. Raises BadInputError if it isn't a valid name."""
     if not is_name(name):
         raise BadInputError(
-            f"A {what} can't be called {quoted(name)}. Use a lower-case letter, then up to 39 lower-case letters, "
+            f"A {noun} can't be called {quoted(name)}. Use a lower-case letter, then up to 39 lower-case letters, "
             f"digits, hyphens or underscores, such as {example!r}."
         )
     return name
@@ -165,12 +165,12 @@ def definitions(folder: Path | None = None) -> Definitions | None:
 
 def digests(folder: Path) -> dict[Path, str]:
     """Return the files with content that a user trusts with a folder, each with its hash. Raises BadInputError."""
-    named = [
+    names = [
         definition.get("python")
         for definition in _defined(folder / FILE, "profiles").values()
         if isinstance(definition, dict)
     ]
-    paths = [folder / each for each in named if isinstance(each, str) and ".." not in Path(each).parts]
+    paths = [folder / each for each in names if isinstance(each, str) and ".." not in Path(each).parts]
     return trust.read_digests(folder, [each for each in paths if each.is_relative_to(folder)])
 
 
@@ -183,16 +183,16 @@ def _defined(path: Path, section: str) -> dict[str, Any]:
 
 def untrusted() -> Definitions | None:
     """Return the definitions of the working folder that the user hasn't trusted yet, or None."""
-    found = definitions()
-    return None if found is None or trust.trusted_sha(found.folder) == found.sha else found
+    unseen = definitions()
+    return None if unseen is None or trust.trusted_sha(unseen.folder) == unseen.sha else unseen
 
 
 def trust_folder(folder: Path, sha: str) -> None:
     """Trust the definitions of a folder. Raises ConflictError if they changed after the user saw them."""
-    found = definitions(folder)
-    if found is not None and found.problem is not None:
-        raise ConflictError(found.problem)
-    if found is None or found.sha != sha:
+    current = definitions(folder)
+    if current is not None and current.problem is not None:
+        raise ConflictError(current.problem)
+    if current is None or current.sha != sha:
         raise ConflictError(f"What {folder} defines was changed since you saw it. Look at it again.")
     trust.trust(folder, sha)
 
@@ -213,10 +213,10 @@ def _toured() -> Path:
 
 def places(section: str) -> Iterator[Place]:
     """Yield each source with its content; of two items with one name the first counts."""
-    (kept, configured), mine = LAST, _kept_file(section)
+    (saved, configured), mine = LAST, _own_file(section)
     sources: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
         (FILE, f"{FILE} here", lambda: _read_here(section)),
-        (mine.name, kept, lambda: _read(mine, section)),
+        (mine.name, saved, lambda: _read(mine, section)),
         ("configuration", configured, lambda: _checked(config.get(section) or {}, configured, section)),
     )
     for name, where, read_content in sources:
@@ -228,13 +228,13 @@ def places(section: str) -> Iterator[Place]:
 
 def read(section: str) -> dict[str, Any]:
     """Return the user's saved items. Raises BadInputError if they can't be read."""
-    return _read(_kept_file(section), section)
+    return _read(_own_file(section), section)
 
 
 def write(section: str, items: Mapping[str, Any]) -> None:
     """Save these items, and remove all others."""
     text = yaml.safe_dump({"workbench": {section: redacted(items)}}, sort_keys=False)
-    config.write_atomically(_kept_file(section), text)
+    config.write_atomically(_own_file(section), text)
 
 
 def changing() -> contextlib.AbstractContextManager[None]:
@@ -242,7 +242,7 @@ def changing() -> contextlib.AbstractContextManager[None]:
     return config.locked(config.data_folder() / ".kept")
 
 
-def _kept_file(section: str) -> Path:
+def _own_file(section: str) -> Path:
     return config.data_folder() / f"{section}.yaml"
 
 
@@ -253,8 +253,8 @@ def _read_here(section: str) -> dict[str, Any]:
     except FileNotFoundError:  # the working folder is gone
         return {}
     content = trust.read_file(path, _MOST_BYTES)
-    found = _section(content, path, section)
-    return found if found and content is not None and _is_trusted(path, content) else {}
+    choices = _section(content, path, section)
+    return choices if choices and content is not None and _is_trusted(path, content) else {}
 
 
 def _is_trusted(path: Path, content: bytes) -> bool:
@@ -263,11 +263,11 @@ def _is_trusted(path: Path, content: bytes) -> bool:
     if folder == config.data_folder():
         return True  # the user's own
     try:
-        found = digests(folder)
+        shas = digests(folder)
     except BadInputError:
         return False
-    same = found.get(path) == hashlib.sha256(content).hexdigest()
-    return same and trust.trusted_sha(folder) == trust.fingerprint(folder, found)
+    same = shas.get(path) == hashlib.sha256(content).hexdigest()
+    return same and trust.trusted_sha(folder) == trust.fingerprint(folder, shas)
 
 
 def _read(path: Path, section: str) -> dict[str, Any]:
@@ -278,10 +278,10 @@ def _read(path: Path, section: str) -> dict[str, Any]:
 def _section(content: bytes | None, path: Path, section: str) -> dict[str, Any]:
     if content is None:
         return {}
-    found = _parsed(content)
-    if isinstance(found, str):
-        raise BadInputError(f"{path} can't be read: {found}.")
-    return _checked(found.get(section) or {}, str(path), section)
+    parsed_content = _parsed(content)
+    if isinstance(parsed_content, str):
+        raise BadInputError(f"{path} can't be read: {parsed_content}.")
+    return _checked(parsed_content.get(section) or {}, str(path), section)
 
 
 def _checked(content: Any, where: str, section: str) -> dict[str, Any]:
@@ -295,13 +295,13 @@ def _parsed(content: bytes) -> dict[str, Any] | str:
     """Return the content of a file under `workbench`, or its error, which is also cached: parsing is slow."""
     try:
         whole = parsed(content.decode()) or {}
-        found = whole.get("workbench") or {}
+        choices = whole.get("workbench") or {}
         if misplaced := _SECTIONS & whole.keys():
             raise ValueError(
                 f"{misplaced.pop()} stands at the top. Put it, indented, under a line that says workbench:"
             )
-        if not isinstance(found, dict):
-            raise ValueError(f"workbench is {quoted(found)}, not names")
+        if not isinstance(choices, dict):
+            raise ValueError(f"workbench is {quoted(choices)}, not names")
     except (ValueError, AttributeError) as err:
         return " ".join(reason_of(err).split())
-    return found
+    return choices

@@ -48,8 +48,8 @@ def open_file(path: str | os.PathLike[str], flags: int = os.O_RDWR | os.O_CREAT)
     if stat.S_ISREG(about.st_mode) and is_own(about, path):
         return descriptor
     os.close(descriptor)
-    what = "another user's" if stat.S_ISREG(about.st_mode) else "no regular file"
-    raise OSError(errno.EPERM, f"it is {what}; move it away", os.fspath(path))
+    kind = "another user's" if stat.S_ISREG(about.st_mode) else "no regular file"
+    raise OSError(errno.EPERM, f"it is {kind}; move it away", os.fspath(path))
 
 
 def is_own(about: os.stat_result, path: str | os.PathLike[str]) -> bool:
@@ -136,12 +136,12 @@ def remove_folders() -> None:
 
 def sweep(prefix: str, parent: str | None = None) -> None:
     """Remove folders with this prefix that this user made and no living process holds; skip anything else."""
-    for left in _place(parent).glob(f"{prefix}*"):
+    for path in _place(parent).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
-            descriptor = os.open(left, _FOLDER)
+            descriptor = os.open(path, _FOLDER)
             try:
                 if os.fstat(descriptor).st_uid == os.geteuid() and take(descriptor):
-                    shutil.rmtree(left, ignore_errors=True)
+                    shutil.rmtree(path, ignore_errors=True)
             finally:
                 os.close(descriptor)
 

@@ -58,9 +58,9 @@ def redact(text: str) -> str:
     """Return a text with its secrets hidden: passwords and signatures in URLs, values of variables such as X_TOKEN."""
     if _SUSPECT.search(text) is None:
         return text
-    text = _USER.sub(lambda found: f"{found[1]}{HIDDEN}@" if _is_user(found) else found[0], text)
+    text = _USER.sub(lambda match: f"{match[1]}{HIDDEN}@" if _is_user(match) else match[0], text)
     text = _HEADER.sub(rf"\1{HIDDEN}", _LOGIN.sub(rf"\1{HIDDEN}@", text))
-    text = _PAIR.sub(lambda found: found[0] if is_reference(found[3]) else f"{found[1]}{HIDDEN}", text)
+    text = _PAIR.sub(lambda match: match[0] if is_reference(match[3]) else f"{match[1]}{HIDDEN}", text)
     return _ASSIGNED.sub(rf"\1{HIDDEN}", _QUERY.sub(rf"\1{HIDDEN}", text))
 
 

@@ -54,13 +54,13 @@ def about() -> dict[str, Any]:
 
 def missing(modules: Sequence[str]) -> list[str]:
     """Return the modules that can't be imported here."""
-    found = []
+    absent = []
     for name in modules:
         with contextlib.suppress(ImportError, ValueError):
             if find_spec(name) is not None:
                 continue
-        found.append(name)
-    return found
+        absent.append(name)
+    return absent
 
 
 @cache
@@ -71,22 +71,22 @@ def revision_of(origin: str | None) -> str | None:
     """
     if origin is None:
         return None
-    folder, found = Path(origin).parent, hashlib.sha256()
+    folder, digest = Path(origin).parent, hashlib.sha256()
     for path in sorted(folder.rglob("*.*")):
         inside = path.relative_to(folder)
         if path.suffix in (".py", ".yaml", ".cu", ".cuh") and "labextension" not in inside.parts:
-            found.update(f"{inside.as_posix()}\0".encode())
-            found.update(path.read_bytes())
-    return found.hexdigest()[:8]
+            digest.update(f"{inside.as_posix()}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
 
 
 def revision_here() -> str | None:
     """Return the revision of this package in this process; if it was sent as a zip file, the file's name has it."""
-    there = find_spec("workbench")
-    archive = None if there is None else getattr(there.loader, "archive", None)
+    spec = find_spec("workbench")
+    archive = None if spec is None else getattr(spec.loader, "archive", None)
     if archive is not None:
         return Path(archive).stem.removeprefix("workbench-")
-    return revision_of(None if there is None else there.origin)
+    return revision_of(None if spec is None else spec.origin)
 
 
 async def add_to_workers(plugin: bytes, name: str, own: str, dask_scheduler: Any = None) -> None:
@@ -140,11 +140,11 @@ def looking_in(folder: str) -> Callable[[], None]:
 
 def packages() -> dict[str, str]:
     """Return the versions of packages that must be the same for results to be sent."""
-    found = {}
+    versions = {}
     for name in ("dask", "distributed", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def gpus() -> list[tuple[str, str, int]]:
@@ -155,8 +155,8 @@ def gpus() -> list[tuple[str, str, int]]:
     except Exception:  # noqa: BLE001  No package, no driver, no device: no GPU in any case.
         return []
     cards = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
-    asked = (nvml.nvmlDeviceGetUUID, nvml.nvmlDeviceGetName, lambda card: nvml.nvmlDeviceGetMemoryInfo(card).total)
-    return [tuple(ask(card) for ask in asked) for card in cards]
+    queries = (nvml.nvmlDeviceGetUUID, nvml.nvmlDeviceGetName, lambda card: nvml.nvmlDeviceGetMemoryInfo(card).total)
+    return [tuple(ask(card) for ask in queries) for card in cards]
 
 
 def unreadable(path: str) -> tuple[str, str] | None:
@@ -229,8 +229,8 @@ def processor_in(cpuinfo: str) -> str | None:
     """Return the name of the processor that Linux describes, such as 'AMD EPYC 9654 96-Core Processor'."""
     lines = (line.partition(":") for line in cpuinfo.splitlines())
     # x86 and RISC-V, POWER, older ARM boards: the first one found in this order.
-    named = {key.strip(): value.strip() for key, _, value in lines if value.strip()}
-    return next((named[key] for key in ("model name", "cpu", "Model", "Hardware") if key in named), None)
+    facts = {key.strip(): value.strip() for key, _, value in lines if value.strip()}
+    return next((facts[key] for key in ("model name", "cpu", "Model", "Hardware") if key in facts), None)
 
 
 def _text(path: str) -> str:
@@ -316,9 +316,9 @@ def ucx_lanes(dask_worker: Any = None) -> list[str]:
         attributes = Attributes(field_mask=1 << 3, transports=Transports(entries, 16, ctypes.sizeof(Entry)))
         if library.ucp_ep_query(ctypes.c_void_p(handle), ctypes.byref(attributes)) != 0:
             return []
-        named = [(entry.transport or b"", entry.device or b"") for entry in entries[: attributes.transports.number]]
+        lanes = [(entry.transport or b"", entry.device or b"") for entry in entries[: attributes.transports.number]]
         # The lane without a device made the connection.
-        return [f"{transport.decode()} on {device.decode()}" for transport, device in named if transport and device]
+        return [f"{transport.decode()} on {device.decode()}" for transport, device in lanes if transport and device]
 
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()

@@ -123,13 +123,13 @@ class About(NamedTuple):
         return where, {"python": self.python, **self.packages}
 
 
-def versions(found: Sequence[About] = ()) -> dict[str, str]:
+def versions(abouts: Sequence[About] = ()) -> dict[str, str]:
     """Return the versions of the workers among these, or of this process; several versions are listed together."""
     by_package = {"python": platform.python_version(), "workbench": __version__, **remote.packages()}
-    workers = [each.versions[1] for each in found if each.role == "workers"]
+    workers = [each.versions[1] for each in abouts if each.role == "workers"]
     for name in by_package:
-        if there := sorted({each[name] for each in workers if name in each}):
-            by_package[name] = formats.listed(there)
+        if versions_of := sorted({each[name] for each in workers if name in each}):
+            by_package[name] = formats.listed(versions_of)
     return by_package
 
 
@@ -142,23 +142,23 @@ def ask(client: Client) -> list[About]:
     return [About(role, **about) for role, about in answers]
 
 
-def missing(found: Sequence[About]) -> dict[str, dict[str, int]] | None:
+def missing(abouts: Sequence[About]) -> dict[str, dict[str, int]] | None:
     """Return the modules that workers can't import, with the number of such workers by host.
 
     None if there are no workers.
     """
-    workers = [each for each in found if each.role == "workers"]
+    workers = [each for each in abouts if each.role == "workers"]
     lists = [(each.host, each.missing) for each in workers]
     return _by_module(lists) if workers else None
 
 
 def _by_module(lists: Sequence[tuple[str, Sequence[str]]]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    hosts_of: dict[str, dict[str, int]] = {}
     for host, modules in lists:
         for module in modules:
-            hosts = found.setdefault(module, {})
+            hosts = hosts_of.setdefault(module, {})
             hosts[host] = hosts.get(host, 0) + 1
-    return found
+    return hosts_of
 
 
 def missing_here(n_workers: int) -> dict[str, dict[str, int]]:
@@ -175,16 +175,16 @@ def can_import(module: str) -> bool:
     if client is None or client.asynchronous or _in_task():
         return not remote.missing([module])
     workers = frozenset(workers_of(client))
-    known = _importable.setdefault(client, {})
-    if (workers, module) not in known:
+    answers_known = _importable.setdefault(client, {})
+    if (workers, module) not in answers_known:
         answers = client.run(Travelling(remote.missing), (module,), on_error="ignore")
-        known[workers, module] = not any(answers.values())
-    return known[workers, module]
+        answers_known[workers, module] = not any(answers.values())
+    return answers_known[workers, module]
 
 
-def machine_elsewhere(found: Sequence[About]) -> dict[str, Any] | None:
+def machine_elsewhere(abouts: Sequence[About]) -> dict[str, Any] | None:
     """Describe the machines of the workers, as in an inventory; None if they run on this machine."""
-    workers = [each for each in found if each.role == "workers" and each.place != remote.place()]
+    workers = [each for each in abouts if each.role == "workers" and each.place != remote.place()]
     if not workers:
         return None
     # Containers on one machine have different names, and share its cores.
@@ -221,21 +221,21 @@ def apart(
     `loose` need only be present.
     """
     lacking = [(place, [name for name in own if name not in theirs]) for place, theirs in there]
-    said = [f"no {formats.listed(names)} {place}" for place, names in lacking if names]
+    differences = [f"no {formats.listed(names)} {place}" for place, names in lacking if names]
     for name, ours in own.items():
         part, others = minor if name == "python" else str, dict[str, dict[str, None]]()
         for place, theirs in there:
             if name not in loose and part(theirs.get(name, ours)) != part(ours):
                 others.setdefault(theirs[name], {})[place] = None
         where = " and ".join(f"{version} {formats.listed([*places])}" for version, places in others.items())
-        said += [f"{name} is {where}, and {ours} here"] if where else []
-    return "; ".join(dict.fromkeys(said)) or None
+        differences += [f"{name} is {where}, and {ours} here"] if where else []
+    return "; ".join(dict.fromkeys(differences)) or None
 
 
-def differences(found: Sequence[About]) -> str | None:
+def differences(abouts: Sequence[About]) -> str | None:
     """Return a message on packages with other versions there than here; None if there are none."""
-    said = apart([each.versions for each in found], remote.packages())
-    return said and f"Versions differ, so that results may fail to travel or differ: {said}."
+    text = apart([each.versions for each in abouts], remote.packages())
+    return text and f"Versions differ, so that results may fail to travel or differ: {text}."
 
 
 def without_dasks_table() -> None:
@@ -326,21 +326,21 @@ def make_ready(client: Client) -> list[About]:
     FailedError
         This package isn't there, and can't be sent.
     """
-    found, ours = ask(client), revision()
+    abouts, ours = ask(client), revision()
     own = {"python": platform.python_version(), "dask-workbench": f"revision {ours}"}
-    there = [each.versions for each in found]
-    for each, (_, theirs) in zip(found, there, strict=True):
+    versions_of = [each.versions for each in abouts]
+    for each, (_, theirs) in zip(abouts, versions_of, strict=True):
         # A revision that isn't imported yet is replaced by the one that is sent.
         fixed = each.loaded and each.revision
         theirs["dask-workbench"] = f"revision {fixed or ours}"
-    if said := apart(there, own):
+    if text := apart(versions_of, own):
         raise ConflictError(
-            f"Code of the one can't run in the other, so nothing was sent: {said}. Restart scheduler and workers in an "
+            f"Code of the one can't run in the other, so nothing was sent: {text}. Restart scheduler and workers in an "
             "environment like this one, or work in one like theirs."
         )
-    if any(each.revision != ours for each in found):
-        _send(client, to_scheduler=found[0].revision != ours)
-    return found
+    if any(each.revision != ours for each in abouts):
+        _send(client, to_scheduler=abouts[0].revision != ours)
+    return abouts
 
 
 def _send(client: Client, *, to_scheduler: bool) -> None:
@@ -380,8 +380,8 @@ def workers_of(client: Client) -> dict[str, Any]:
 
     `Client.scheduler_info` shows no workers just after the client's own periodic request, which asks for none.
     """
-    found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
-    return found
+    workers: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return workers
 
 
 def everywhere(function: Callable[[], None]) -> None:

@@ -49,8 +49,8 @@ def load_entry_point(point: EntryPoint, *, call: bool = False) -> Any:
     """Return the object of an entry point, or its result if `call`. Raises FailedError for any exception there."""
     try:
         load(point.module)
-        found = point.load()
-        return found() if call else found
+        value = point.load()
+        return value() if call else value
     except (Exception, SystemExit) as err:
         raise FailedError("it ends Python" if isinstance(err, SystemExit) else reason_of(err)) from err
 

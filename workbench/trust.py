@@ -57,10 +57,10 @@ def workload_files(folder: Path) -> tuple[Path, ...]:
 
 def fingerprint(folder: Path, digests: Mapping[Path, str]) -> str:
     """Return the hash of everything that a folder defines, computed from the hashes of its files."""
-    found = hashlib.sha256()
+    whole = hashlib.sha256()
     for path, digest in digests.items():
-        found.update(b"%s\0%s\n" % (os.fsencode(path.relative_to(folder)), digest.encode()))
-    return found.hexdigest()
+        whole.update(b"%s\0%s\n" % (os.fsencode(path.relative_to(folder)), digest.encode()))
+    return whole.hexdigest()
 
 
 def read_digests(folder: Path, programs: Iterable[Path] = ()) -> dict[Path, str]:
@@ -71,21 +71,21 @@ def read_digests(folder: Path, programs: Iterable[Path] = ()) -> dict[Path, str]
     """
     # An interpreter may be larger than all handwritten code.
     abouts = {path: path.stat() for path in programs if path.is_file()}
-    found = {path: _digest(path, _stamp(about), about.st_size) for path, about in abouts.items()}
-    left = _MOST_BYTES
+    shas = {path: _digest(path, _stamp(about), about.st_size) for path, about in abouts.items()}
+    room = _MOST_BYTES
     for path in (folder / FILE, *(_code(folder / FOLDER) if workload_files(folder) else ())):
         try:
             about = path.stat()
         except OSError:
             continue
-        left -= about.st_size
-        if left < 0:
+        room -= about.st_size
+        if room < 0:
             raise BadInputError(
                 f"{folder / FOLDER} has more than {formats.size(_MOST_BYTES)} of code, so it can't be trusted. Keep "
                 "only workloads and their modules there."
             )
-        found[path] = _digest(path, _stamp(about))
-    return found
+        shas[path] = _digest(path, _stamp(about))
+    return shas
 
 
 def _stamp(about: os.stat_result) -> tuple[int, ...]:
@@ -142,12 +142,12 @@ def trust(folder: Path, sha: str) -> None:
 
 def trusted() -> dict[Path, str]:
     """Return the folders that the user trusts, each with the hash of the trusted content."""
-    found = {}
+    shas = {}
     for path in sorted((config.data_folder() / "trusted").glob("*.json")):
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             stored = json.loads(path.read_bytes())
-            found[Path(stored["folder"])] = str(stored["sha"])
-    return found
+            shas[Path(stored["folder"])] = str(stored["sha"])
+    return shas
 
 
 def withdraw(folder: Path) -> bool:
