@@ -192,7 +192,7 @@ LOG_TAIL = 2**18
 
 
 def read_tail(path: Path, most: int = LOG_TAIL) -> str:
-    """Return the last whole lines of a log, at most `most` bytes, without secrets, and a note on what is left out."""
+    """Return the last lines of a log, at most `most` bytes, without secrets; a note says what is left out."""
     try:
         with path.open("rb") as file:
             left_out = max(0, file.seek(0, os.SEEK_END) - most)
@@ -208,7 +208,7 @@ def read_tail(path: Path, most: int = LOG_TAIL) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace `path` by `content` so that a reader sees either the old file or the new one, never half of one.
+    """Replace `path` by `content`, so that readers see either the old file or the new one.
 
     Raises FileNotFoundError if its folder is missing, and StorageError if the disk is full or not writable; the old
     file then stays.

@@ -121,7 +121,7 @@ def shorten_middle(text: str, most: int = 44) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean this?' to follow a message on an unknown name, or '' if no known name is similar."""
+    """Return ' Did you mean …?' with a similar known name, or '' if there is none."""
     close = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]}?" if close else ""
 

@@ -1,4 +1,4 @@
-"""Code of this package, sent as source text to schedulers and workers that may lack the package, or its Python version.
+"""Code of this package, sent as source text to schedulers and workers that may lack it.
 
 Bytecode of another Python crashes the process that runs it (dask/distributed#7017), and cloudpickle sends bytecode of
 everything that a scheduler can't import. So a module is sent as text, and compiled on arrival, once in each process.

@@ -110,7 +110,7 @@ def fitted(total: Sums, removed: Removed, n_times: int, missing: str) -> Fit:
     members, has_values = removed.members(n_times), total.counts > 0
     sizes = np.bincount(members)[:, None]
     means = total.values / np.maximum(total.counts, 1)
-    # A group of which nothing is known is filled with the mean of all that is known or filled.
+    # A group without any value is filled with the mean of all groups.
     whole = (means * sizes * has_values).sum(axis=0) / np.maximum((sizes * has_values).sum(axis=0), 1)
     means = np.where(has_values, means, whole)
     slopes = total.slopes
@@ -153,7 +153,7 @@ def fitted_anomalies(
         if removed.trend is not None:
             x -= np.multiply.outer(removed.trend[first : first + len(block)][rows], slopes)
         if removed.rank:
-            # So what doesn't vary is nothing, not the rounding of its mean.
+            # Set constant series to exactly zero, as the rest is rounding.
             x[:, _largest(x) <= rounding] = 0.0
         x *= used
         out[rows] = x

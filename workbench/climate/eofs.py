@@ -158,9 +158,9 @@ def eofs(
     grid = replace(grid, slabs=slabs, without=tuple(map(int, np.flatnonzero(~has_value)))).of_states(states, k)
     basis: dict[str, Any] = {"axis": 0} if slabs[0] < len(x) else {}
     if not basis and min(x.shape) <= FEW:
-        # A basis of everything takes one pass, however near to each other the modes are.
+        # A basis of the whole space takes one pass, however close the modes are.
         basis = {"n_oversamples": min(x.shape) - k}
-    # Of a symmetric matrix's value the error is the square of that of its vector.
+    # The error of a symmetric matrix's eigenvalue is the square of its vector's error, hence the squared tolerance.
     u, rounded, v = result = svd_compressed(
         x, k, tol=max(tol**2, ROUNDING), seed=seed, coerce_signs=False, keep=not compute, **basis
     )
@@ -168,8 +168,8 @@ def eofs(
     check_varies(grid, result.values)
     signs = da.where(v.max(axis=1) < -v.min(axis=1), -1, 1).astype(v.dtype)
     u, v = u * signs, v * signs[:, None]
-    # Of the longer axis the vectors are lazy: U S is had from those that are at hand.
-    # Squares of larger values leave the range of float32.
+    # Vectors along the longer axis are lazy, so compute U S from the others. Use float64 if squares of the values would
+    # leave the range of float32.
     exact = x if 1e-15 < result.values[0] < 1e15 else x.astype("float64")
     us = u * rounded if "axis" not in basis and x.shape[0] < x.shape[1] else exact.dot(v.T)
     polar = near_poles(exact, us, grid)
@@ -258,12 +258,12 @@ def blocks_of(grid: Grid, tol: float, compute: bool, block_size: int | str = "au
     item = np.dtype(dtype).itemsize
     n_bytes = _block_size(block_size, times * places * item, None)
     stored = [grid.picked.stored[grid.picked.dims.index(dim)] for dim in (grid.samples[0], *grid.features)]
-    # With each place along the first dimension of the samples come all along the others.
+    # A stored index along the first sample dimension stands for all samples along the others.
     inner = math.prod(grid.lengths[1:])
     stored[0] *= inner
     slabs, reads = _blocks(grid.shape, tuple(stored), item, n_bytes)
     if slabs != reads and (compute or times > FEW):
-        # To put all times of a place together, all would have to be in memory, twice.
+        # Rechunking to all times of a place would need the whole array in memory twice.
         high = max(1, _STREAMED_BYTES // (places * item))
         slabs = reads = (min(times - inner, max(1, high // stored[0]) * stored[0]), *grid.shape[1:])
     if slabs[0] < times:
@@ -316,7 +316,7 @@ def _summary(results: Mapping[str, Any]) -> dict[str, Any]:
     differs = separated(s**2, grid.shares, grid.shape[0])
     certificate = certificate_json(results["certificate"])
     if results["u"].dtype == np.float32:
-        # Held in float32, anomalies are rounded to half of eps of themselves; together that moves a value by this much.
+        # In float32 anomalies have a relative error of eps / 2; this is the resulting error of the values.
         rounding = float(np.finfo("float32").eps) / 2 / np.sqrt(np.maximum(grid.shares, 1e-300))
         for name, scale in (("bound", 1.0), ("of_largest", s / (s[0] or 1.0))):
             both = zip(certificate[name], rounding * scale, strict=True)
@@ -343,7 +343,7 @@ def separated(variances: np.ndarray[Any, Any], shares: np.ndarray[Any, Any], n_s
     """
     errors = variances * math.sqrt(2 / n_samples)
     differs: list[bool | None] = [bool(each) for each in variances[:-1] - variances[1:] > errors[:-1]]
-    # Of the next variance all that is known is that it is no more than this one, and than all that is left.
+    # The next variance is unknown, but exceeds neither this one nor the remaining variance.
     remaining = float(variances[-1] * max(0.0, 1 - shares.sum()) / shares[-1]) if shares[-1] else 0.0
     differs.append(True if variances[-1] - remaining > errors[-1] else None)
     separate: list[bool | None] = []
@@ -386,7 +386,7 @@ def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
     if len(near):
         place, small = np.zeros(patterns_scaled.shape[1], int), np.zeros(patterns_scaled.shape[1], bool)
         place[near], small[near] = np.arange(len(near)), True
-        # Of modes that are rounding the patterns are any.
+        # Modes below the rounding error have arbitrary patterns.
         inverse = np.divide(1, s, out=np.zeros_like(s), where=s > s[0] * ROUNDING)[:, None]
         spread = (
             da.asarray(results["polar"])

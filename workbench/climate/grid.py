@@ -206,7 +206,7 @@ def _removed(picked: Picked, samples: tuple[str, ...], remove: str, detrend: boo
                 f"remove of eofs is 'seasonal cycle', and {time} of {picked.title} {are}. Choose mean or none.",
                 "remove",
             )
-        # In whatever order they are, and however often.
+        # Times may be unsorted and repeated.
         steps = np.diff(np.unique(days))
         step = float(np.median(steps)) if len(steps) else 0.0
         if step > _YEAR:
@@ -290,7 +290,7 @@ def weighted_anomalies(
     stored = picked.dtype if unpack is None else np.dtype("float32" if picked.dtype == "float32" else "float64")
     raw = da.map_blocks(
         partial(read_block, read=picked.reader(grid.dims), unpack=unpack, dtype=stored),
-        # Of this call alone: since another call the file may have been written again.
+        # A unique name: the file may have changed since another call.
         name=f"read-block-{uuid.uuid4().hex}",
         chunks=da.core.normalize_chunks(grid.unfolded(reads), _lengths(picked, grid.dims)),
         dtype=stored,

@@ -1,4 +1,4 @@
-"""Requests to the process that owns a cluster, over a socket in the cluster's folder that only its user may open.
+"""Requests to the process that owns a cluster, over a private socket in the cluster's folder.
 
 A line of JSON names a verb and its arguments. The owner confirms at once that it has read it, and answers when done.
 """

@@ -190,7 +190,7 @@ def start_spec(
 
 
 def record_of(cluster: str | ClusterRecord | Cluster | Client) -> ClusterRecord:
-    """Return the record of a cluster given by its name, as the result of `start`, or as a client of it."""
+    """Return the record of a cluster, given its name, a `Cluster` or a client of it."""
     if isinstance(cluster, ClusterRecord):
         return cluster
     if isinstance(cluster, str | Cluster):

@@ -21,14 +21,14 @@ from workbench.genotypes.fast import COLUMNS, STRIP
 from workbench.genotypes.kernels import ROWS_IN_SINGLE
 
 PLANES, THIRD, ROW_BYTES = 4, STRIP // 3, 4 * COLUMNS
-# Rows of a table: all sums of three rows of lanes, each 0, 1 or 2 times, or of sites also as many times as its mean. So
-# many such tables stay in the first cache while rows, or samples, are looked up in them.
+# A table has all sums of three rows of lanes, each times 0, 1 or 2, or in tables of sites also times its mean. So many
+# tables stay in the first-level cache while rows, or samples, are looked up in them.
 TABLES, TABLE_BYTES = 16, 3**3 * ROW_BYTES
 TABLES_OF_SITES, TABLE_OF_SITES_BYTES = 7, 4**3 * ROW_BYTES
 SITES = 3 * TABLES_OF_SITES
-# Rows looked up side by side: each addition to a sum has to wait for the one before.
+# Rows looked up side by side: an addition to a sum has to wait for the previous one.
 ROWS = 4
-# Rows for which the tables of samples are made once, a multiple of SITES and ROWS, and strips for which those of sites.
+# Rows, a multiple of SITES and ROWS, that share tables of samples; and strips that share tables of sites.
 TILE_ROWS, PANEL = 6 * ROWS * SITES, 8
 # Samples whose sums stay in registers: AVX-512 has 32 of sixteen numbers, AVX2 16 of eight.
 AT_ONCE = 16 if llvm.get_host_cpu_features().get("avx512f", False) else 4
@@ -105,14 +105,14 @@ def _put_sums(builder: Any, multiples: Any, out: Any) -> None:
 
 @_lowered(types.void, types.intp, types.intp)
 def _make_table(builder, first, out):  # type: ignore[no-untyped-def]
-    """Put a·x + b·y + c·z of three rows of lanes, THIRD rows apart, into row a + 3b + 9c of a table."""
+    """Fill each row a + 3b + 9c of a table with a·x + b·y + c·z. Rows x, y and z are THIRD rows apart."""
     rows = [_load(builder, _LANES, _on(builder, first, i * THIRD * ROW_BYTES)) for i in range(3)]
     _put_sums(builder, [(None, row, builder.fadd(row, row)) for row in rows], out)
 
 
 @_lowered(types.void, types.intp, types.intp, types.intp)
 def _make_table_of_sites(builder, first, means, out):  # type: ignore[no-untyped-def]
-    """Put a·x + b·y + c·z of three rows of lanes into row a + 4b + 16c of a table, where 3 stands for a row's mean."""
+    """Fill row a + 4b + 16c of a table with a·x + b·y + c·z of three rows; a factor of 3 means the row's mean."""
     multiples = []
     for i in range(3):
         row = _load(builder, _LANES, _on(builder, first, i * ROW_BYTES))
@@ -122,10 +122,10 @@ def _make_table_of_sites(builder, first, means, out):  # type: ignore[no-untyped
 
 
 @_lowered(types.void, types.intp, types.intp, types.intp)
-def _name_sums(builder, first, out, apart):  # type: ignore[no-untyped-def]
-    """Put 8 (a + 3b + 9c) of the genotypes in a strip's thirds at `out`, of each plane `apart` bytes further.
+def _name_sums(builder, first, out, stride):  # type: ignore[no-untyped-def]
+    """Write table offsets 8 (a + 3b + 9c) of a strip's thirds to `out`. Planes are `stride` bytes apart.
 
-    One that isn't known counts 0.
+    A missing genotype counts as 0.
     """
     known = []
     for third in range(3):
@@ -136,12 +136,12 @@ def _name_sums(builder, first, out, apart):  # type: ignore[no-untyped-def]
         a, b, c = (_bits(builder, codes, 3 - 2 * plane, 3 << 3) for codes in known)
         for digit in (b, a):
             c = builder.add(digit, builder.add(c, builder.add(c, c)))
-        _store(builder, c, builder.add(out, builder.mul(apart, ir.Constant(_WORD, plane))))
+        _store(builder, c, builder.add(out, builder.mul(stride, ir.Constant(_WORD, plane))))
 
 
 @_lowered(types.void, types.intp, types.intp, types.intp, types.intp)
 def _name_sums_of_sites(builder, first, second, third, out):  # type: ignore[no-untyped-def]
-    """Put 4 (a + 4b + 16c) of the codes in THIRD bytes of three rows at `out`, of each plane behind all tables."""
+    """Write table offsets 4 (a + 4b + 16c) of three rows' codes to `out`, plane by plane."""
     rows = [_load(builder, _OCTETS, place) for place in (first, second, third)]
     for plane in range(PLANES):
         a, b, c = (_bits(builder, codes, 2 * (i - plane), 3 << 2 * i) for i, codes in enumerate(rows, 1))
@@ -150,7 +150,7 @@ def _name_sums_of_sites(builder, first, second, third, out):  # type: ignore[no-
 
 @_lowered(types.void, types.intp, types.intp, types.intp)
 def _look_up_rows(builder, octets, tables, out):  # type: ignore[no-untyped-def]
-    """Add to each of ROWS rows of lanes at `out` what its TABLES bytes, of each THIRD, find in a table each."""
+    """Look up each row's TABLES bytes, one in each table. Add the entries to ROWS rows at `out`."""
     sums = [ir.Constant(_LANES, [0.0] * COLUMNS)] * ROWS
     for start in range(0, TABLES, 8):
         words = [_load(builder, _WORD, _on(builder, octets, row * THIRD + start)) for row in range(ROWS)]
@@ -163,7 +163,7 @@ def _look_up_rows(builder, octets, tables, out):  # type: ignore[no-untyped-def]
 
 @_lowered(types.void, types.intp, types.intp, types.intp)
 def _look_up_samples(builder, octets, tables, out):  # type: ignore[no-untyped-def]
-    """Add to each of AT_ONCE rows at `out` what its bytes, one in each STRIP, find in a table of sites each."""
+    """Look up each sample's bytes, one in each table of sites. Add the entries to AT_ONCE rows at `out`."""
     of_word = min(AT_ONCE, 8)
     word_type = ir.IntType(8 * of_word)
     places = [_on(builder, out, sample * ROW_BYTES) for sample in range(AT_ONCE)]
@@ -225,7 +225,7 @@ def _unknown(places, incomplete, n_incomplete, at, unknown):  # type: ignore[no-
         both = first & first >> np.uint64(1) & lows | second & second << np.uint64(1) & ~lows
         end = n + _ones(both)
         while True:
-            # Two at a time, whether there are any or not: where a loop ends now and then, its end is guessed wrongly.
+            # Always two at a time: a loop of varying length would be mispredicted.
             for k in range(2):
                 unknown[n + k] = of_row + np.uint32(_ones((both & -both) - one))
                 both &= both - one
@@ -240,7 +240,7 @@ def _unknown(places, incomplete, n_incomplete, at, unknown):  # type: ignore[no-
 def _add_unknown(places, means, incomplete, n_incomplete, strip, q, unknown, y):  # type: ignore[no-untyped-def]
     """Add a row's mean times what a strip's samples have in Q to X Q, where its genotypes aren't known."""
     (groups, lanes, _), tile_rows = q.shape, y.shape[1]
-    # Bytes side by side of all rows, and not all of a row: what is added to one sum has to wait for what was before.
+    # Loop over rows inside bytes: consecutive additions to the same sum would wait for each other.
     for octet in range(0, STRIP, 16):
         n = _unknown(places, incomplete, n_incomplete, strip * STRIP + octet, unknown)
         for g in range(groups):
@@ -308,14 +308,14 @@ def _given(kind: Any, n_dimensions: int) -> Any:
     constants=(COLUMNS, STRIP, ROWS_IN_SINGLE),
 )
 def normal(packed, tail, sites, q, ones, few, total):  # type: ignore[no-untyped-def]
-    """Add ÃᵀÃ Q of a block, up to centering, to `few`, or every so many rows to `total` if that isn't empty.
+    """Add ÃᵀÃ Q of a block, before centering, to `few`; move sums to `total`, unless empty, every ROWS_IN_SINGLE rows.
 
     Both hold groups of columns, whose rows are those of `q` and one for the centering of all others. The last
     rows are read from `tail`, which has room for a strip behind them.
     """
     (height, n_bytes), (groups, lanes, _) = packed.shape, q.shape
     strips, first, in_total = lanes // (PLANES * STRIP), height - (len(tail) - STRIP) // n_bytes, total.size > 0
-    # Rows are looked up so many at a time, and then so many are put into tables: both need room to the end.
+    # A multiple of both ROWS and SITES: lookups and tables work on whole groups.
     tile_rows = min(TILE_ROWS, -(-height // (ROWS * SITES)) * ROWS * SITES)
     y = _aligned(groups * tile_rows * ROW_BYTES).view(np.float32).reshape(groups, tile_rows, COLUMNS)
     tables = _aligned(max(TABLES * TABLE_BYTES, TABLES_OF_SITES * TABLE_OF_SITES_BYTES))
@@ -365,9 +365,9 @@ def normal(packed, tail, sites, q, ones, few, total):  # type: ignore[no-untyped
 
 @cached(types.void(_given(types.uint8, 2), types.uint8, types.int64[:, ::1]))
 def counted(packed, last, found):  # type: ignore[no-untyped-def]
-    """Put the samples with 0, 1, 2 copies and with none known into the columns of `found`, the first less padding.
+    """Count samples with 0, 1, 2 copies and missing ones into the columns of `found`.
 
-    `last` are the bits of a row's last byte that belong to samples.
+    `last` has the bits of a row's last byte that belong to samples. The first column lacks the number of samples.
     """
     (height, n_bytes), tail, at_packed = packed.shape, np.zeros(8, np.uint8), _address(packed)
     words = (n_bytes - 1) // 8

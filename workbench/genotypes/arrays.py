@@ -119,7 +119,7 @@ def genotypes_of_counts(
     together, across = chunks[::-1] if transposed else chunks
     per_row = packed_width(n_samples * counts.itemsize)
     height = block_rows(n_variants, n_samples, rows, multiple=together, bytes_each=per_row)
-    # Whole bytes of a packed row come from one read.
+    # Read multiples of four columns, which make whole bytes.
     step = math.lcm(max(1, across), PER_BYTE)
     step *= max(1, min(n_samples, _READ_BYTES // (height * counts.itemsize)) // step)
     read = _ReadCounts(counts, n_samples, step, transposed, missing_codes(missing))
@@ -240,7 +240,7 @@ def _copies(array: Any, place: str, rows: slice, columns: slice) -> np.ndarray[A
         calls = np.where(calls <= _FILL, calls.max(axis=2, keepdims=True), calls)
     first, second = calls[..., 0], calls[..., 1]
     copies = (first > 0).view(np.int8) + (second > 0).view(np.int8)
-    # A call of which one half is known can't be counted: it is missing, as in sgkit.
+    # A half-known call counts as missing, as in sgkit.
     return np.where((first < 0) | (second < 0), np.int8(-1), copies)
 
 

@@ -18,11 +18,11 @@ from workbench.genotypes.packing import PER_BYTE
 Matrix = np.ndarray[Any, Any]
 
 _WORD = np.uint64
-# Bits of eight words that are a matrix of eight rows are brought to lie the other way in three steps.
+# Masks and shifts that transpose a matrix of 8 × 8 bits in three steps.
 # Source: H. S. Warren, Hacker's Delight, 2nd edition, section 7-3.
 _SWAPS = ((_WORD(7), _WORD(0x00AA00AA00AA00AA)), (_WORD(14), _WORD(0x0000CCCC0000CCCC)), (_WORD(28), _WORD(0xF0F0F0F0)))
 _ROWS = 64
-# Words that compiled loops take at a time: planes of other lengths have a rest that is counted one by one.
+# Words that compiled loops process at a time; planes are padded to a multiple.
 _SIDE_BY_SIDE = 16
 
 
@@ -33,7 +33,7 @@ def warm_up() -> None:
 
 
 def by_sample(packed: Matrix, n_samples: int) -> Matrix:
-    """Return both bits of each genotype of a block in our codes, by sample: uint64 of (n_samples, 2, ⌈rows / 64⌉).
+    """Return both bits of each genotype of a packed block, by sample: uint64 of (n_samples, 2, ⌈rows / 64⌉).
 
     Bits beyond the last row mean missing.
     """

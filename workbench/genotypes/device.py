@@ -20,17 +20,17 @@ from workbench.linalg.gpu import host, namespace, on_device, to_device_of
 
 Matrix = np.ndarray[Any, Any]
 
-# A task costs Dask a millisecond or more; a GPU processes so many packed bytes in about thirty, by estimate.
+# Dask needs a millisecond or more for a task; a GPU processes a block of this size in about 30 ms, by estimate.
 LARGEST_BLOCK = 2**30
 TILE_BYTES = 2**30
-# A row of a tile is a multiple of so many groups of four numbers: 128 bytes of float32, as a device reads them.
+# Rows of tiles are padded to a multiple of this many groups of four float32: GPUs read 128 bytes at a time.
 _ALIGNED = 8
 # Threads that count a row, and rows in a block of threads.
 _COUNTING = (32, 8)
 
 
 def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
-    """Return ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
+    """Return ÃᵀÃ Q of a packed block, in float64: (n_samples, columns)."""
     if not on_device(packed):
         return kernels.normal(packed, sites, q)
     xp, n_bytes, width = namespace(packed), packed.shape[1], q.planes.shape[2]
@@ -39,7 +39,7 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
     total = xp.zeros((width, PER_BYTE * groups_of(n_bytes)), np.float64)
     for x, y, part in _tiles(packed, sites, q, products_of_rows):
         y *= squared[part]
-        # Sums of so many rows in the precision of Q; they are added up in float64.
+        # Add ROWS_IN_SINGLE rows in the precision of Q, and these sums in float64.
         whole = len(x) // ROWS_IN_SINGLE * ROWS_IN_SINGLE
         for rows, each in ((slice(whole), ROWS_IN_SINGLE), (slice(whole, None), len(x) - whole)):
             if len(x[rows]):
@@ -50,7 +50,7 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
 
 
 def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
-    """Return Ã Q of a block in our codes."""
+    """Return Ã Q of a packed block."""
     if not on_device(packed):
         return kernels.projected(packed, sites, q)
     result = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
@@ -61,7 +61,7 @@ def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
 
 
 def counted(packed: Any, n_samples: int) -> Matrix:
-    """Count samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
+    """Count samples with 0, 1, 2 copies and missing ones in each row of a packed block: (rows, 4)."""
     if not on_device(packed):
         return kernels.counted(packed, n_samples)
     xp, (height, n_bytes) = namespace(packed), packed.shape

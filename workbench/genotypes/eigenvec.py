@@ -44,7 +44,7 @@ def lines(arrays: Mapping[str, Any]) -> dict[str, Iterator[str]]:
 
 def _eigenvec(scores: Any) -> Iterator[str]:
     values, coords = np.asarray(scores.data), scores.coords
-    # PLINK's are of length one, as singular vectors.
+    # PLINK's vectors have length one, like singular vectors.
     lengths = np.linalg.norm(values[np.isfinite(values).all(axis=1)], axis=0)
     values = values / np.where(lengths > 0, lengths, 1.0)
     family = along(coords, "family")
@@ -57,7 +57,7 @@ def _eigenvec(scores: Any) -> Iterator[str]:
 def _eigenval(arrays: Mapping[str, Any], scaler: Any) -> Iterator[str]:
     squares = np.asarray(arrays["singular_values"].data) ** 2
     if not CONVENTIONS[scaler].by_variants and "loadings" in arrays:
-        # Patterson's sites have twice the variance of PLINK's; both are of the mean over the sites.
+        # Patterson's sites have twice the variance of PLINK's; both variances are means over the sites.
         squares = squares / ((2 if scaler == "patterson" else 1) * arrays["loadings"].data.shape[0])
     yield from map(number, squares)
 
@@ -68,7 +68,7 @@ def _loadings(loadings: Any) -> Iterator[str]:
         for name in ("contig", "variant", "other_allele", "counted_allele", "copies", "known")
     )
     yield "\t".join(("#CHROM", "ID", "MAJ", "NONMAJ", *along(loadings.coords, "component")))
-    # PLINK's are of variance one over the sites, and those of the more frequent allele.
+    # PLINK's loadings have a variance of one over the sites, and belong to the more frequent allele.
     scale = np.sqrt(len(names))
     for start in range(0, len(names), _ROWS):
         values = np.asarray(loadings.data[start : start + _ROWS]) * scale

@@ -24,7 +24,7 @@ from workbench.linalg.gpu import on_device
 Matrix = np.ndarray[Any, Any]
 
 COLUMNS = 16
-# Bytes of a row whose genotypes are looked up at a time, each with one of both other thirds.
+# Bytes of a row that are looked up together: a byte of each third forms one index.
 STRIP = 96
 
 
@@ -71,7 +71,7 @@ def normal(packed: Any, sites: Matrix, q: Narrow | Arranged) -> Matrix:
     height, n_bytes = packed.shape
     few = np.zeros((groups, lanes + 1, COLUMNS), np.float32)
     total = np.zeros((groups, lanes + 1 if height > ROWS_IN_SINGLE else 0, COLUMNS))
-    # A strip may end behind its row, where the factors are 0; behind the block it isn't ours to read.
+    # A strip may reach beyond its row, where factors are 0. Copy the last rows, as it must not reach beyond the block.
     first = max(0, height - -(-STRIP // n_bytes))
     tail = np.zeros((height - first) * n_bytes + STRIP, np.uint8)
     tail[:-STRIP] = packed[first:].reshape(-1)
@@ -93,7 +93,7 @@ def gathered(total: Matrix, q: Narrow) -> Matrix:
 
 
 def counted(packed: Any, n_samples: int) -> Matrix:
-    """Count samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
+    """Count samples with 0, 1, 2 copies and missing ones in each row of a packed block: (rows, 4)."""
     if on_device(packed):
         return kernels.counted(packed, n_samples)
     counts = np.empty((packed.shape[0], 4), np.int64)

@@ -26,16 +26,16 @@ TILE_BYTES = 1_500_000
 DEVICE_TILE_BYTES = 2**28
 # float32 sums are added to a float64 total every so many rows.
 ROWS_IN_SINGLE = 2048
-# Memory that several threads use at the same time on a worker.
+# Bytes of a block; each thread of a worker holds one.
 LARGEST_BLOCK = 2**24
-# Rows that are factorized, or counted on a device, at a time.
+# Rows factorized at a time, or counted on a GPU.
 MANY_ROWS = 1024
-# Rows that are counted at a time: what comes between stays in the second cache.
+# Rows counted at a time: intermediate results stay in the second-level cache.
 COUNTED_ROWS = 128
 
 
 def counted(packed: Any, n_samples: int) -> Matrix:
-    """Count samples with 0, 1, 2 copies and with none known, of shape (rows, 4), for a block in our codes."""
+    """Count samples with 0, 1, 2 copies and missing ones in each row of a packed block: (rows, 4)."""
     xp, width = namespace(packed), packed_width(n_samples)
     words = -(-width // 8)
     counts = np.empty((packed.shape[0], 4), np.int64)
@@ -154,7 +154,7 @@ def gathered(total: Matrix, q: Narrow) -> Matrix:
 
 
 def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
-    """Return ÃᵀÃ Q of a block in our codes, in float64: (n_samples, columns)."""
+    """Return ÃᵀÃ Q of a packed block, in float64: (n_samples, columns)."""
     xp, (height, n_bytes), width = namespace(packed), packed.shape, q.planes.shape[2]
     means, factors = rounded(packed, sites, q)
     y_room, squared = xp.empty((height, width), q.planes.dtype), factors * factors
@@ -174,7 +174,7 @@ def normal(packed: Any, sites: Matrix, q: Narrow) -> Matrix:
 
 
 def projected(packed: Any, sites: Matrix, q: Narrow) -> Any:
-    """Return Ã Q of a block in our codes."""
+    """Return Ã Q of a packed block."""
     result = namespace(packed).empty((packed.shape[0], q.planes.shape[2]), q.planes.dtype)
     means, factors = rounded(packed, sites, q)
     for _ in _tiles(packed, sites, means, q, result):
@@ -256,7 +256,7 @@ class Kernel:
     gathered: Callable[[Matrix, Narrow], Matrix]
     """ÃᵀÃ Q in float64 of those sums."""
     counted: Callable[[Any, int], Matrix]
-    """Samples with 0, 1, 2 copies and with none known, of shape (rows, 4)."""
+    """Counts of samples with 0, 1, 2 copies and missing ones, of shape (rows, 4)."""
     projected: Callable[[Any, Matrix, Narrow], Any]
     """Ã Q in the precision of Q."""
     oversamples: Callable[[int], int]

@@ -29,14 +29,14 @@ from workbench.sent_code import cluster_client
 
 Matrix = np.ndarray[Any, Any]
 
-# Of so many genotypes a few turns of every twentieth variant are the start: a quarter of a pass that saves one or two.
+# From this many genotypes on, a few iterations on every 20th variant give the start: a quarter of a pass saves one.
 MANY, EVERY, TURNS = 10**8, 20, 5
-# How much of a random start stays in it, so that what no sampled variant shows is found as from any other.
+# Share of the random start in it, so that directions that no sampled variant shows are found as well.
 RANDOM = 0.3
-# Blocks that would leave threads idle at the end of a pass are cut; for so few bytes a task costs more than it gives.
+# Blocks are cut, so that no thread is idle at the end of a pass, but not below this size, where tasks cost too much.
 SMALLEST_BLOCK = 2**20
 BLOCKS = 16
-# Where a sample's row of the first product is shorter, relative to the others, it may have no genotype at all.
+# A sample with a shorter row in the first product, relative to the others, may have no genotype at all.
 QUIET = 1e-3
 LINKED = REASONS.index("linked")
 
@@ -56,7 +56,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sites:
-    """Result of `Rule.sites` for a block, kept with it; not an array, which on a GPU would count as a block here."""
+    """Result of `Rule.sites` for a block, stored next to it; no array, which would be taken for a block on a GPU."""
 
     numbers: Matrix
 
@@ -96,14 +96,14 @@ class GenotypeOperator(Operator):
         packed = blocked(genotypes, self.in_memory, kernel.largest_block)
         self.packed = for_passes(packed, self.in_memory)
         self._genotypes = replace(genotypes, packed=self.packed)
-        # Σ f² over all genotypes, and over those missing, for which their site's mean stands.
+        # Σ f² over all genotypes, and over the missing ones, which are replaced by their site's mean.
         self._entries, self._imputed = 0.0, 0.0
         self._quiet = np.zeros(0, np.intp)
         self.verdict = np.zeros(0, np.uint8)
         self._more: list[Any] = [None] * len(self.packed.chunks[0])
         if allowed_rows is not None:
             self._more = _sent([allowed_rows[part] for part in slices(self.packed.chunks[0])])
-        # Of each block, where it was computed: 24 bytes a site, of which a biobank has millions.
+        # Facts on each block's sites stay on the worker that computed them: 24 bytes a site, for millions of sites.
         self._sites: list[Delayed] = []
 
     @property
@@ -122,7 +122,7 @@ class GenotypeOperator(Operator):
         """
         eps = float(np.finfo(np.float32 if single else np.float64).eps)
         column = eps * math.sqrt(self._entries)
-        # Twice what follows from σ² for σ, as s itself is only near the true value.
+        # Twice the error of σ that follows from that of σ², as s itself is only near the true value.
         risen = np.minimum(column, 2 * column**2 / np.maximum(s, np.finfo(float).tiny))
         return 2 * eps * s + eps * math.sqrt(self._imputed) + risen
 
@@ -151,7 +151,7 @@ class GenotypeOperator(Operator):
             self._learn(sums.learned)
         else:
             sums = total.computed()
-        # Of what is multiplied, from that of the exact factors.
+        # Difference between the rounded matrix that is multiplied and the exact one.
         self.squares_error = 4 * float(np.finfo(np.float32 if single else np.float64).eps) * self.squares
         product = self.kernel.gathered(sums.product, narrow)
         if first:
@@ -229,7 +229,7 @@ def blocked(genotypes: Genotypes, held: bool = False, largest: int = kernels.LAR
     heights = [row_blocks(height, rows) for height in ([packed.shape[0]] if joined else packed.chunks[0])]
     if held and not joined:
         return cut(packed, heights)
-    # To choose a method Dask would load distributed; of neighbors "tasks" is the one.
+    # Without a method, Dask would import distributed to choose one.
     return packed.rechunk({0: tuple(chain.from_iterable(heights)) or (0,)}, method="tasks")
 
 

@@ -27,17 +27,17 @@ MISSING_CODES = (-127, -9, -2, -1, 3, MISSING, math.nan)
 ReadRows = Callable[[int, int], np.ndarray[Any, Any]]
 """Function that returns the packed rows from the first up to, not including, the last; sent to workers."""
 
-# Read and decoded in a fraction of a second, and small compared to a worker's memory with a block in each thread.
+# A block is read and decoded in a fraction of a second, and one in each thread fits easily in a worker's memory.
 BLOCK_BYTES = 8 * 2**20
 _LEAST_BYTES = 2**18
 _LEAST_BLOCKS = 16
 _MOST_BYTES = 16 * BLOCK_BYTES
-# Of many samples: a task also adds sums of each sample, which takes as long as some fifty rows do.
+# Rows of a block of many samples: a task also adds sums of each sample, which takes as long as about fifty rows.
 _LEAST_ROWS = 1024
 
 PER_BYTE = 4
 _FOUR = np.dtype("<u4")  # four samples as four bytes of one integer
-# A product that brings four codes, one a byte, into the highest byte side by side; no two sums meet in a bit.
+# Multiplying four codes in four bytes by this packs them into the highest byte, without carries.
 _GATHER = 1 << 24 | 1 << 18 | 1 << 12 | 1 << 6
 _LOW = 0x01010101
 _CODES = 0x03030303
@@ -58,7 +58,7 @@ def pack(
     first_row: int = 0,
     first_column: int = 0,
 ) -> Any:
-    """Pack counts 0, 1 and 2 of variants × samples into two bits each, which are the count, or 3 where it is missing.
+    """Pack counts 0, 1 and 2 of variants × samples into two bits each, with 3 for a missing one.
 
     The count of sample j is in byte j // 4 of its row, from bit 2 · (j mod 4) upwards.
 
@@ -98,7 +98,7 @@ def pack(
         if columns != PER_BYTE * width:
             tile = xp.pad(tile, ((0, 0), (0, PER_BYTE * width - columns)))
         four = xp.ascontiguousarray(tile).view(_FOUR)
-        # Kept from tile to tile: where several threads compute, fresh memory takes longer than the arithmetic.
+        # Reuse the buffer: with several threads, allocating memory takes longer than the arithmetic.
         buffer = xp.empty_like(four) if buffer is None else buffer[: len(four)]
         xp.multiply(four, _GATHER, out=buffer)
         buffer >>= 24
@@ -178,7 +178,7 @@ def _decoded(packed: Any, missing: int) -> Any:
     four |= four << 6
     four &= _CODES
     unknown = four & four >> 1 & _LOW
-    # No byte carries into the next: 3 is taken off 3, or what is left to `missing` added to it.
+    # No byte carries into the next: each 3 is changed to `missing`, and the other bytes stay.
     return four + unknown * (missing - 3) if missing >= 3 else four - unknown * (3 - missing)
 
 
@@ -188,7 +188,7 @@ def _codes(counts: Any, missing: Sequence[float], first_row: int, first_column: 
     if counts.dtype.kind not in "biuf":
         raise BadInputError(f"Counts are whole numbers; these are {counts.dtype}.")
     if counts.dtype.itemsize == 1 and counts.size:
-        # Mostly nothing is missing, or 3 says so: the largest byte, negative ones above all, shows it in one reading.
+        # Usually nothing is missing, or 3 stands for it: then the largest unsigned byte proves that all are codes.
         own = xp.ascontiguousarray(counts).view(np.uint8)
         if int(own.max()) < 3 + (3 in missing):
             return own
@@ -238,7 +238,7 @@ def _neither(value: float, row: int, column: int, missing: Sequence[float]) -> s
     return f"{problem} nor a missing value ({codes}). {hint}"
 
 
-# --- packed rows in a Dask array, whose blocks are read where they are needed, and sliced before they are read --------
+# --- packed rows as a Dask array, sliced before they are read --------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,12 +26,12 @@ SUFFIXES = (".bed", ".bim", ".fam")
 _UPPER = tuple(map(str.upper, SUFFIXES))
 _MAGIC = b"\x6c\x1b"
 _START = 3
-# What is looked at when a file is opened; the rest is looked at when it is read.
+# Bytes that are checked when a file is opened; the rest is checked when it is read.
 _FIRST_BYTES = 2**16
-# Bytes whose codes are changed at a time: what comes between stays in the second cache, and of fewer two threads would
-# wait for each other's interpreter.
+# Bytes recoded at a time: intermediate results stay in the second-level cache. With fewer, threads would wait for the
+# GIL.
 _RECODED = 2**17
-# Bytes of a table that are words of Python's at a time.
+# Bytes of a table that are split into Python strings at a time.
 _PIECE = 2**22
 _THREE = "a PLINK .bed file with a .bim and a .fam of the same name next to it"
 _SEX = {"1": "male", "2": "female"}
@@ -43,7 +43,7 @@ def is_plink(path: str) -> bool:
 
 
 def three_files(path: str) -> tuple[str, str, str]:
-    """Return the paths of .bed, .bim and .fam from that of one of them, or from what their names have in common."""
+    """Return the paths of .bed, .bim and .fam, given one of them or their common stem."""
     stem = path[:-4] if is_plink(path) else path
     bed, bim, fam = _UPPER if path.endswith(_UPPER) else SUFFIXES
     return stem + bed, stem + bim, stem + fam
@@ -189,7 +189,7 @@ def _variants(bim: Place) -> Variants:
 def _samples(fam: Place) -> tuple[np.ndarray[Any, Any], dict[str, np.ndarray[Any, Any]]]:
     columns = _columns(fam, {6: [TEXT] * 6, 5: [TEXT] * 5}, "family, sample, father, mother, sex and phenotype")
     family, name, father, mother, sex = columns[:5]
-    # A sample is named by family and name together; most files repeat no name, and people know it by that.
+    # Samples are named without their family if these names are unique, as in most files.
     repeats = len(set(name)) < len(name)
     table = {"family": family, "father": father, "mother": mother}
     table["sex"] = as_text([_SEX.get(code, "unknown") for code in sex])
@@ -209,7 +209,7 @@ def _phenotype(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _columns(
     place: Place, kinds: Mapping[int, Sequence[np.dtype[Any] | None]], what: str
 ) -> list[np.ndarray[Any, Any]]:
-    """Return the columns of a text file without a header, separated by spaces or tabs; few words become Python's.
+    """Return the columns of a text file without a header, separated by spaces or tabs, piece by piece.
 
     `kinds` are the types of the columns of a file that has so many; None is not wanted.
     """

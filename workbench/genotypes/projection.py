@@ -37,7 +37,7 @@ Matrix = np.ndarray[Any, Any]
 
 _STORE = "a Zarr store of what genotype_pca answered: save=NAME.zarr, or what is kept with the run"
 _ROWS = 256
-# Below this part of their length, loadings say too little of a component.
+# Shorter loadings, relative to their full length, say too little about a component.
 _LEAST = 0.1
 _AMBIGUOUS = "{} more have alleles that read the same on both strands, and were left out."
 _NO_ALLELE = ("0", ".", "")
@@ -140,7 +140,7 @@ class Reference:
             root = (level + 1 - gamma) ** 2 - 4 * level
             above = (level > (1 + math.sqrt(gamma)) ** 2) & (root > 0)
             spike = np.where(above, (level + 1 - gamma + np.sqrt(np.maximum(root, 0))) / 2, 1.0)
-            # `squares / noise` is n λ̂: variances are of the mean over the samples.
+            # `squares / noise` is n λ̂: variances are means over the samples.
             noise = (total - noise * float((spike[above] - 1).sum())) / m
         return np.where(above, (spike - 1) / (spike + gamma - 1), np.nan)
 
@@ -307,7 +307,7 @@ def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> tup
         names_here[by] = _with_alleles(names_here[by], alleles)
     place = {name: i for i, name in enumerate(names_there[by])}
     if by == "names":
-        # One that several variants have, such as '.', tells of none.
+        # A name of several variants, such as '.', identifies none.
         numbers = Counter(names_there[by]), Counter(names_here[by])
         place = {name: i for name, i in place.items() if all(each[name] == 1 for each in numbers)}
     pairs = [(row, place[name]) for row, name in enumerate(names_here[by]) if name in place]

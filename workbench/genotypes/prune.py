@@ -24,13 +24,13 @@ from workbench.linalg.threads import one_thread
 
 Matrix = np.ndarray[Any, Any]
 
-# Rows that are compared at a time with all that are in reach.
+# Rows compared at a time with all rows in their windows.
 ROWS = 256
 # Sums of products of counts are whole numbers, and exact in float32 up to 2²⁴.
 EXACT_SAMPLES = 2**22
-# Blocks whose answers come together. The first of the next batch are read again where windows reach into them.
+# Blocks computed together. Windows that reach beyond a batch read the first blocks of the next one twice.
 BATCH = 32
-# Longer than any genome, and small enough that places can be added to it.
+# Longer than any genome, and small enough to add positions to it without overflow.
 _FAR = 2**60
 
 
@@ -89,7 +89,7 @@ def ld_prune(
         for first, part, linked in _compared(genotypes, reach, _Comparing(genotypes.n_samples, r2, rule), allowed):
             stays[first : first + len(part)] = part
             for i in np.flatnonzero(part & ~lost[first : first + len(part)]) + first:
-                # Those before it in the block may have removed it meanwhile.
+                # An earlier variant of the block may have removed it.
                 if not lost[i]:
                     after = np.unpackbits(linked[i - first], count=reach[i] - i - 1).view(bool)
                     lost[i + 1 : reach[i]] |= after
@@ -115,7 +115,7 @@ def _windows(genotypes: Genotypes, window: int, step: int, unit: str) -> tuple[M
 
 
 def _ends(starts: Matrix, ends: Matrix, n_variants: int) -> Matrix:
-    """Return each variant's end of the last window begun there; variants between windows end with themselves."""
+    """Return for each variant the end of the last window that starts at or before it."""
     rows = np.arange(n_variants)
     return np.asarray(np.maximum(ends[np.searchsorted(starts, rows, side="right") - 1], rows + 1))
 
@@ -200,7 +200,7 @@ class _Comparing:
         n, product, sums, others, squares, others_squares = (
             host(each).astype(np.float64) for each in (n, product, sums, others, squares, others_squares)
         )
-        # Whole numbers until here, so that what has no variance is seen exactly.
+        # These are whole numbers, so a variance of zero is exact.
         covariance = n * product - sums * others
         variances = (n * squares - sums**2) * (n * others_squares - others**2)
         return (variances > 0) & (covariance**2 >= self.r2 * variances)

@@ -27,7 +27,7 @@ USUAL: Mapping[str, tuple[float, ...]] = {"missing": (0.02, 0.05, 0.1), "maf": (
 
 # Rows whose bits are added in bytes before they are added in longer numbers: 3 in two bits, 5 in four, 17 in eight.
 _TOGETHER = 3 * 5 * 17
-# Sums over samples that are added in one task.
+# Partial sums that are added in one task.
 _FAN_IN = 8
 
 
@@ -38,9 +38,9 @@ class Quality:
     samples: Matrix
     variants: Variants
     counts: Matrix
-    """Samples with 0, 1 and 2 copies and with none known, of shape (variants, 4)."""
+    """Counts of samples with 0, 1 and 2 copies and missing ones, of shape (variants, 4)."""
     by_sample: Matrix
-    """Variants with 0, 1 and 2 copies and with none known, of shape (samples, 4)."""
+    """Counts of variants with 0, 1 and 2 copies and missing ones, of shape (samples, 4)."""
     hwe: Matrix
     """p of the exact test of Hardy-Weinberg equilibrium for each site; 1 where nothing is known."""
 
@@ -137,7 +137,7 @@ def _added(parts: Sequence[Matrix]) -> Matrix:
 
 
 def by_sample(packed: Matrix, n_samples: int) -> Matrix:
-    """Return the rows of a block in our codes in which each sample has 0, 1, 2 copies or none known: (n_samples, 4)."""
+    """Count each sample's rows of a packed block with 0, 1, 2 copies and missing ones: (n_samples, 4)."""
     counts = np.zeros((n_samples, 4), np.int64)
     for start, stop in pairwise([*range(0, len(packed), _TOGETHER), len(packed)]):
         tile = packed[start:stop]
@@ -148,7 +148,7 @@ def by_sample(packed: Matrix, n_samples: int) -> Matrix:
 
 
 def _down(bits: Matrix) -> Matrix:
-    """Return the number of rows that have each sample's lower bit set, summed in fields of two, four and eight bits."""
+    """Count the rows that have each sample's lower bit set, in fields of two, four and eight bits."""
     rows, width = bits.shape
     padded = np.zeros((_TOGETHER, width), np.uint8)
     padded[:rows] = bits

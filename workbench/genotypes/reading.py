@@ -47,10 +47,10 @@ _EXPECTED = (
 )
 _TABLE = "a text table: a header, then a line for each sample, separated by tabs, commas or spaces"
 _NEVER_EMPTY = ("call_genotype", "sample_id", "variant_position")
-"""Arrays of VCF Zarr of which no chunk holds the fill value alone, so that writers never leave one out."""
+"""Arrays of VCF Zarr whose chunks never hold only the fill value, so that writers leave none out."""
 OF_COUNTS = (npy.NPY, hdf5.HDF5)
-"""Formats, besides Zarr, of which any block can be read."""
-# What else people have, and how to make something of it that can be read here.
+"""Formats, besides Zarr, that can read any block."""
+# Other formats by ending, and how to convert them to a readable one.
 _REMEDIES = (
     ((".vcf", ".vcf.gz", ".vcf.bgz", ".bcf"), "a VCF", "plink2 --vcf NAME --make-bed, or bio2zarr's vcf2zarr convert"),
     ((".pgen", ".pvar", ".psam"), "PLINK 2's own format", "plink2 --pfile NAME --make-bed"),
@@ -203,7 +203,7 @@ def _file(place: Place, options: Mapping[str, Any], multiallelic: Multiallelic, 
 
 
 def _array(place: Place, format: Format, options: Mapping[str, Any], rows: Rows) -> Genotypes:
-    """Return counts in a file of a format of which any block can be read."""
+    """Return counts in a file of a format that can read any block."""
     assert format.find is not None
     arrays, _ = format.look(place)
     name = options["array"]

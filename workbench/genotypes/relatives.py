@@ -33,7 +33,7 @@ _BOUNDS = tuple(2 ** -(degree + 1.5) for degree in range(4))
 
 SECOND = _BOUNDS[2]
 
-# Samples of a tile: four counts of all its pairs take 32 MiB.
+# Samples of a tile: four counts for all pairs take 32 MiB.
 TILE = 1024
 
 

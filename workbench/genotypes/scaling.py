@@ -43,11 +43,11 @@ REASONS = (
 )
 """Reasons for leaving out a site, by the number that `Rule.verdict` returns; the first that applies counts."""
 
-# Probabilities that differ by less of themselves are equal, and differ by rounding alone.
+# Probabilities with a smaller relative difference count as equal: it is rounding.
 _EQUAL = 1e-8
-# Terms below this part of their sum no longer change it.
+# Terms with a smaller share of their sum no longer change it.
 _NOTHING = 1e-17
-# Steps after which sums that are complete are set aside.
+# Steps after which complete sums are removed from the arrays.
 _STEPS = 32
 
 
@@ -208,7 +208,7 @@ def exact_p(counts: Matrix, *, mid: bool = False) -> Matrix:
     n = (counts[:, 0] + counts[:, 1] + counts[:, 2]).astype(np.int64)
     common = 2 * n - rare
     chance = _Chance(rare, common, _log_factorials(int(2 * n.max(initial=1)).bit_length()))
-    # The chance of h + 2 heterozygotes is more than that of h up to here (from the ratio of the two).
+    # Up to here h + 2 heterozygotes are more probable than h (by the ratio of the two).
     rising = (rare * common - 2.0) / (2 * n + 3.0)
     top = np.maximum(0, np.floor(rising).astype(np.int64) + 1)
     top += (top - rare) % 2
@@ -231,7 +231,7 @@ def exact_p(counts: Matrix, *, mid: bool = False) -> Matrix:
 
 @lru_cache(maxsize=4)
 def _log_factorials(bits: int) -> Matrix:
-    # Where NumPy has longer numbers, what rounding adds up to over a million terms stays out of the sixteenth digit.
+    # With longdouble, rounding errors of a million terms don't reach the sixteenth digit.
     return np.cumsum(np.log(np.maximum(1, np.arange(2**bits + 1)), dtype=np.longdouble)).astype(np.float64)
 
 

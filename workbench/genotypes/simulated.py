@@ -17,11 +17,11 @@ from workbench.linalg import arguments, cuda
 from workbench.linalg.arrays import row_blocks
 from workbench.linalg.keys import fresh
 
-# Sites that are drawn together from a stream of their own, so that the blocks don't matter.
+# Sites drawn together from a random stream of their own, so that the result doesn't depend on the blocks.
 _TILE = 256
 _FREQUENCIES = (0.05, 0.95)
 _LEVELS = 2**16
-# The same of the kernel that draws on devices, and packed bytes that a task has it draw.
+# Levels of the GPU kernel, and packed bytes that it draws in a task.
 _DEVICE_LEVELS = 2**31
 _DEVICE_BYTES = 2**28
 
@@ -168,7 +168,7 @@ class _Draw:
 
     def _tile(self, tile: int) -> np.ndarray[Any, Any]:
         rng, frequency, unknown = self._frequencies(tile)
-        # One draw of 16 bits for each genotype, below the chances of at most one and of no copy.
+        # Compare one 16-bit draw for each genotype with the probabilities of at most one copy and of none.
         at_most_one = np.round((1 - frequency**2) * _LEVELS)
         none = np.round((1 - frequency) ** 2 * _LEVELS)
         drawn = rng.integers(0, _LEVELS, (_TILE, self.n_samples), dtype=np.uint16)
@@ -184,7 +184,7 @@ class _Draw:
                 casting="unsafe",
             )
         if self.missing:
-            # By their places: a share of them is small.
+            # Draw the positions of missing values: they are few.
             lost = rng.binomial(counts.size, self.missing)
             counts.ravel()[rng.choice(counts.size, lost, replace=False, shuffle=False)] = 3
         counts[unknown[:, 0]] = 3

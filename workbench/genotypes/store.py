@@ -123,7 +123,7 @@ def _stamp(source: str | None, options: places.Options | None) -> list[str]:
 
 
 def _content(genotypes: Genotypes, stamp: Sequence[str]) -> str:
-    """Return a name for labels and genotypes, from the stamp of their files, or from all of them if there is none."""
+    """Return a hash of labels and genotypes; the stamp of their files stands for genotypes if there is one."""
     digest = blake2b("\0".join(stamp).encode(), digest_size=16)
     columns = [genotypes.samples, *(getattr(genotypes.variants, field.name) for field in fields(genotypes.variants))]
     for column in columns:
@@ -139,14 +139,14 @@ def _content(genotypes: Genotypes, stamp: Sequence[str]) -> str:
 
 
 def _digest(block: Any) -> np.ndarray[Any, Any]:
-    # Rows one after the other, so that their number in a block is distinct from their width.
+    # The shape is part of the hash, so that blocks of the same bytes in another shape differ.
     content = np.ascontiguousarray(host(block))
     digest = blake2b(str(content.shape).encode() + content.tobytes(), digest_size=16).digest()
     return np.array([[digest]], object)
 
 
 def _open_or_create(place: Place, expected: Description, *, overwrite: bool) -> tuple[Any, bool]:
-    """Return the group at a path, new or begun earlier, and whether it is complete."""
+    """Return the group at a path, new or started earlier, and whether it is complete."""
     import zarr
 
     existing = _existing(place)
@@ -216,7 +216,7 @@ class _WriteBlock:
         where = {"path": PACKED, "mode": "r+", "zarr_format": 3}
         refuse_unwritable(remote.unwritable(self.place.path), self.place.path)
         array = zarr.open_array(self.place.path, **where, **self.place.zarr_options)
-        # Also a block of zeros gets its file: that it is there says that it's done.
+        # Write a block of zeros, too: an existing file means that its block is done.
         array = array.with_config({"write_empty_chunks": True})
         array[start:stop] = host(block)
         return np.array([[stop - start]])
@@ -239,7 +239,7 @@ def _write_blocks(genotypes: Genotypes, place: Place, description: Description, 
     packed = genotypes.packed.rechunk({0: description.rows})
     write = _WriteBlock(place)
     ones = ((1,) * packed.numblocks[0], (1,))
-    # A name of its own: two calls that write the same must both write.
+    # A unique name: two calls that write the same must both write.
     name = fresh("pack-genotypes")
     counts = packed.map_blocks(write, dtype=np.int64, chunks=ones, meta=np.empty((0, 0), np.int64), name=name)
     present = finished(place)

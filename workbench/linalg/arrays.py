@@ -17,7 +17,7 @@ from workbench.sent_code import reach_cluster
 if TYPE_CHECKING:
     from workbench.hardware import Memory
 
-# What a core's second-level cache holds in addition to the tile's results; measured flat from 256 KiB to 1 MiB.
+# Bytes of a tile in a core's second-level cache, next to its results; 256 KiB to 1 MiB were equally fast.
 TILE_BYTES = 512 * 1024
 # An array in memory is cut into blocks of this size, so that several threads can work on it.
 BLOCK_BYTES = 2**26
@@ -77,7 +77,7 @@ def as_matrix(a: Any, *, view: bool = False) -> Any:
     result_dtype(a.dtype)
     refuse_masked(a._meta)
     if not isinstance(a._meta, np.ndarray) and not on_device(a._meta):
-        # What is made of sparse blocks is dense.
+        # Results of sparse blocks are dense.
         a = da.Array(a.dask, a.name, a.chunks, meta=np.empty((0, 0), a.dtype))
     return a
 

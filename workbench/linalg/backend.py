@@ -128,7 +128,7 @@ for _function in ("ones", "zeros", "empty", "full", "arange"):
 def register() -> None:
     """Make `array.backend = "cupy"` mean this backend in this process, from now on."""
     numpy = NumpyOfWorkers()
-    # Dask has put functions into the one that it made itself.
+    # Copy the functions that Dask registered on its own backend.
     numpy.__dict__.update(vars(array_creation_dispatch.dispatch("numpy")))
     array_creation_dispatch.register_backend("numpy", numpy)
     array_creation_dispatch.register_backend("cupy", CupyOnWorkers())

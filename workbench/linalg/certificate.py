@@ -38,14 +38,14 @@ Matrix = np.ndarray[Any, Any]
 Status = Literal["proved", "very likely", "not reached"]
 Limit = Literal["passes", "rounding", "noise", "constant"]
 
-# What lies outside of the basis is taken to be at most so many residuals above the next Ritz value. With 1, a cluster
-# of which only a part was found gave bounds below the truth in 2 of 100 spectra; with 2, in none of 700 after pass 1.
+# Eigenvalues outside the basis are assumed to be at most this many residuals above the next Ritz value. With 1, a
+# partly found cluster gave bounds below the truth in 2 of 100 spectra; with 2, in none of 700 after pass 1.
 BEYOND = 2.0
-# Up to so many columns the eigenvalues of three small matrices cost nothing, and the best of three bases is taken.
+# Up to this many columns, eigenvalues of three small matrices cost nothing, and the best of three bases is used.
 FEW = 64
-# Vectors with a larger sine than this are put together with their neighbors, which may make it smaller.
+# Vectors with a larger sine are grouped with their neighbors, which may make it smaller.
 SEPARABLE = 0.5
-# Vectors with a smaller sine than this are summed up in one range; so many others are listed one by one.
+# Vectors with a smaller sine than SHARP are listed as one range; MOST of the others are listed one by one.
 SHARP, MOST = 0.1, 3
 
 
@@ -275,7 +275,7 @@ def _widened(theta: Matrix, ritz: Ritz) -> Matrix:
 
 
 def _trace_left(ritz: Ritz) -> float:
-    """Return the part of ‖A‖²_F not found so far, if each Ritz value is too large by no more than its rounding."""
+    """Return the part of ‖A‖²_F that the Ritz values don't cover, plus their rounding."""
     rounding = ritz.squares_error + len(ritz.s) * ritz.floor + 2 * float(ritz.s @ ritz.floor_s)
     return max(ritz.squares - float((ritz.s**2).sum()), 0.0) + rounding
 
@@ -302,7 +302,7 @@ def _block_bound(ritz: Ritz, k: int, b: int, beyond: float) -> Matrix:
         outside = beyond * np.eye(len(residuals))
         small = np.block([[np.diag(ritz.s[:b] ** 2), residuals.conj().T], [residuals, outside]])
         return np.linalg.eigvalsh(small)[::-1][:k]
-    # A factor of a matrix that is larger by R Θ⁻¹ Rᴴ: its singular values keep the digits that squares would lose.
+    # Factor of a matrix that is larger by R Θ⁻¹ Rᴴ: its singular values have the digits that squares would lose.
     residuals = _residuals_of_a(ritz, b)
     outside = np.sqrt(beyond) * np.eye(len(residuals))
     factor = np.block([[np.diag(ritz.s[:b]), np.zeros((b, len(residuals)))], [residuals, outside]])
@@ -328,7 +328,7 @@ def groups(ritz: Ritz, highest: Matrix, k: int) -> tuple[Group, ...]:
 
 
 def sine_of(ritz: Ritz, highest: Matrix, start: int, stop: int) -> float:
-    """Return a bound of the angle between the space of some vectors, counted from 0, and the true one, on either side.
+    """Return a bound of the sine of the angle between vectors `start` to `stop` and their true space.
 
     Rounding changes A by a matrix of norm ε√n ‖A‖ or so, and its vectors as Wedin says.
     """

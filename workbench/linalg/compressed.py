@@ -22,7 +22,7 @@ Matrix = np.ndarray[Any, Any]
 
 # A row of blocks should be at most this in one worker.
 PANEL_BYTES = 2**28
-# Of a card: Dask-CUDA moves blocks to the host's memory from 0.8 on, and a pass uses some itself.
+# Share of a GPU's memory: Dask-CUDA spills blocks to the host from 0.8 on, and a pass needs some itself.
 _OF_CARD = 0.6
 
 
@@ -165,7 +165,7 @@ def _check_centering(center: int | None, scale: bool) -> None:
 
 
 def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: bool) -> DaskOperator:
-    """Return the tall array in rows of blocks of a fair size, kept in memory where it fits."""
+    """Return the tall array in rows of blocks of a fair size, in memory if it fits."""
     panel = max(a.chunks[0]) * a.shape[1] * a.dtype.itemsize
     if panel > PANEL_BYTES and a.shape[0] > 1:
         if a.numblocks[1] > 1:
@@ -222,7 +222,7 @@ def _factors(a: Any, operator: DaskOperator, leading: krylov.Leading, wide: bool
         v = v * np.where(v.sum(axis=0).real >= 0, 1.0, -1.0)
     u, _ = tall.orthonormal(operator.projected(v * inverse))
     right = _array(v.conj().T, a, dtype)
-    # What is divided by its deviation has no unit left.
+    # Scaled columns have no unit.
     unit = 0 if operator.view.scale else exponent
     with np.errstate(over="ignore", under="ignore"):
         values = np.ldexp(s, unit)
@@ -264,7 +264,7 @@ def _as_returned(
         of_largest=certificate.of_largest + off * s / (s[0] or 1.0),
         status=certificate.status if reached else "not reached",
         limit=certificate.limit if reached else "rounding",
-        # 0 stands for a space that is everything.
+        # 0 means the whole space.
         angle=min(1.0, certificate.angle + eps * len(s) ** 0.5) if certificate.angle else 0.0,
         groups=tuple(
             each._replace(angle=min(1.0, each.angle + eps * (each.last - each.first + 1) ** 0.5))

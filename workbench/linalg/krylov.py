@@ -34,21 +34,22 @@ from workbench.linalg.threads import one_thread
 
 Matrix = np.ndarray[Any, Any]
 
-# Up to so many columns everything is computed at once, exactly.
+# Up to this many columns everything is computed at once, exactly.
 EXACT = 64
-# Single precision leaves at best 4 ε of θ₁ in doubt, so that smaller tolerances could only end in starting over.
+# In single precision the error is at least 4 ε of θ₁, so smaller tolerances start in double precision.
 SINGLE = 5e-6
-# Where a column reached so far into the basis, too much is left of that once it is taken off: as large a part of it as
-# the basis fails to be orthonormal by.
+# A column with a larger share within the basis is made orthogonal once more: the basis is orthonormal only up to
+# rounding, so one projection leaves too much of that share.
 WITHIN = 0.1
-# Values that are known this well hardly change any more.
+# Values with a smaller relative error hardly change any more.
 SETTLED = 0.05
-# A value below this many times the rounding can't be distinguished from zero, nor can an error become smaller.
+# Multiples of the rounding error: a value below the first can't be told from zero, an error not become smaller than
+# the second.
 ZERO, LIMITED = 4.0, 3.0
-# Values as dense as those of noise show in how bounds shrank in so many passes.
+# Number of passes over which the shrinking of bounds is measured, to recognize values as dense as those of noise.
 TREND = 4
-# Up to so many columns all eigenvectors of a matrix in memory are computed; of a larger one those of spaces of so many
-# columns, one after the other. Residuals so small relative to the largest value are those of single precision.
+# Up to SOLVED columns all eigenvectors of a matrix in memory are computed; of a larger one those in subspaces of
+# SPACES columns, one after the other, until residuals are at the level of single precision.
 SOLVED, SPACES, CONVERGED = 512, (120, 400, 400, 400), 1e-6
 
 
@@ -186,7 +187,7 @@ class _Search:
         while True:
             single = may_be_single and self.operator.single
             if single:
-                # What is multiplied in single precision is what is kept: the rounding isn't an error then.
+                # Round the block before storing it: products in single precision are then exact for the stored one.
                 block = block.astype("c8" if self.operator.is_complex else "f4").astype(block.dtype)
                 self._rough = True
             basis = basis.extended(block, self.operator.normal(block, single))
@@ -305,10 +306,10 @@ class _Search:
         return self._rounding(s[0]) + self.operator.input_error(s, False)
 
     def _over(self, bounds: Interval, ritz: Ritz, most: int) -> bool:
-        """Return the reason to stop if passes have ended, or more would be of no use."""
+        """Return whether passes have ended or more would be of no use; set `limit` to the reason."""
         excess = self._excess(bounds, bounds.upper, self.tol)
         rounding = self._doubt(bounds.s)
-        # However large such a value may be, rounding is more than the tolerance of it.
+        # Rounding exceeds the tolerance of these values, even at their upper bounds.
         forbidden = (excess > 1) & (rounding > self.tol * bounds.upper)
         best = LIMITED * rounding / np.maximum(self.tol * bounds.s, _TINY)
         left = np.where(forbidden, excess / np.maximum(best, 1), excess)
@@ -322,7 +323,7 @@ class _Search:
         return self.limit != "passes" or self.operator.passes >= most
 
     def _like_noise(self, bounds: Interval, ritz: Ritz, left: Matrix, most: int) -> bool:
-        """Return whether the values not known yet lie as close together as noise, so that the passes won't suffice.
+        """Return whether the values not known yet are as dense as noise, so that the passes won't suffice.
 
         Of a continuum, bounds shrink as a power of the number of passes, about the second, and no sooner faster than
         single values of it are resolved: in a space of n dimensions after some 1.8 n^0.3 passes, as tried with noise
@@ -376,7 +377,7 @@ class _Search:
         certificate = Certificate(
             tol=self.tol,
             bound=np.divide(error, bounds.s, where=distinct, out=np.where(error > 0, np.inf, 0.0)),
-            # The largest is rounding, too.
+            # Here even the largest value is a rounding error.
             of_largest=np.ones(self.k) if nothing else error / largest,
             status=status,
             limit=self.limit if status == "not reached" else None,

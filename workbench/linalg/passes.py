@@ -32,20 +32,20 @@ from workbench.sent_code import cluster_client, scheduler
 Matrix = np.ndarray[Any, Any]
 Along = Literal["rows", "columns"] | None
 
-# In floating point, next to the narrow factors. From 0.7 to 3 MB made no difference, above the third level is left.
+# Bytes of a tile in floating point. 0.7 to 3 MB were equally fast; larger tiles don't fit in the third-level cache.
 TILE_BYTES = 1_500_000
 # float32 partial sums are added to a float64 total every so many rows.
 ROWS_IN_SINGLE = 2048
-# Up to so many columns for each of Q's, AᵀA takes no longer than the passes it saves, as BLAS multiplies three times as
-# fast where both sides are wide. Up to the second number where each pass reads again: tasks send AᵀA to each other.
+# Up to this many columns for each column of Q, AᵀA takes no longer than the passes that it saves: BLAS is three times
+# as fast if both sides are wide. The second number limits the size of AᵀA, which tasks send to each other.
 GRAM_PER_COLUMN, GRAM_COLUMNS = 100, 4096
-# Bytes of a tile that is multiplied with itself: BLAS needs many rows to be at its best.
+# Bytes of a tile that is multiplied with itself: BLAS is fastest with many rows.
 GRAM_TILE_BYTES = 2**26
 # Partial results that are added in one task.
 FAN_IN = 16
-# From so many bytes on in pairs, so that few wait.
+# Larger partial results are added in pairs, so that few wait in memory.
 LARGE_PART = 2**20
-# What is larger doesn't travel inside the graph, but straight to the workers.
+# A larger Q isn't sent inside the graph, but directly to the workers.
 GRAPH_BYTES = 2**20
 
 
@@ -125,7 +125,7 @@ class DaskOperator(Operator):
             self.normal(np.eye(self.shape[1], 1), False)
 
     def started(self, q: Matrix, single: bool) -> Matrix:
-        """Return the leading vectors of ÃᵀÃ where that is small, else `q`, or ÃᴴÃ q if a first pass finds the means."""
+        """Return a start: leading vectors of a small ÃᵀÃ, else `q`, or ÃᴴÃ q after a pass for the means."""
         if self._pays(q.shape[1]):
             sums = self._read(q, single, False, with_gram=True)
             return krylov.leading_vectors(sums.gram.astype(np.float64), q) if sums.gram is not None else sums.product
@@ -277,7 +277,7 @@ def reduction(
         panel = [(a.name, i, j) for j in range(a.numblocks[1])]
         keys.append((name, "part", i))
         graph[keys[-1]] = (task, panel, shared, *more[i])
-    # Of large results no more than two wait to be added.
+    # At most two large results wait to be added.
     fan_in = FAN_IN if q.nbytes + more_bytes < LARGE_PART else 2
     graph[name] = (_same, tree(graph, keys, fan_in, add, lambda level: (name, level))[-1][0])
     return Reduction(name, HighLevelGraph.from_collections(name, graph, dependencies=[a]), a.numblocks[0])
@@ -360,7 +360,7 @@ def _tiles(panel: Sequence[Any], view: View, dtype: np.dtype[Any], tall: bool = 
     ends = np.cumsum([block.shape[1] for block in panel])
     n = int(ends[-1])
     direct = len(panel) == 1 and panel[0].dtype == dtype and not view.exponent
-    # Rows of a transposed block lie far apart: the buffer is laid out as the block is, and both are read in turn.
+    # A transposed block is copied to a buffer of the same layout: its rows aren't contiguous.
     across = panel[0].flags.f_contiguous and not panel[0].flags.c_contiguous
     buffer = None if direct else xp.empty((n, rows), dtype).T if across else xp.empty((rows, n), dtype)
     for start in range(0, height, max(1, rows)):
@@ -478,7 +478,7 @@ class _Reading:
         narrow = _Narrow.of(q, view, panel[0], dtype)
         total = xp.zeros(q.shape[::-1], work)
         recent, pending = xp.zeros(q.shape[::-1], dtype), 0
-        # Memory that is new for each tile takes as long to get as the products in it.
+        # Reuse the memory: allocating it for each tile would take as long as the products.
         height = _tile_height(panel, dtype, self.with_gram)
         left, right, room = xp.empty((height, q.shape[1]), dtype), xp.empty_like(recent), None
         shift = xp.zeros(q.shape[1], work)

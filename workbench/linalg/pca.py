@@ -85,7 +85,7 @@ class PCA:
         self.random_state = random_state
         self.keep = keep
 
-    # --- what is computed ----------------------------------------------------------------------------------------
+    # --- computation ---------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
         """Find the components; passes over `X` are made now."""
@@ -134,7 +134,7 @@ class PCA:
         else:
             k = self._count(most)
             return self._leading(a, max(1, k)), k
-        # The certificate is to speak of these and no others.
+        # Compute exactly k components, so that the certificate is about these.
         return result if k == len(result.shares) else self._leading(a, k), k
 
     def _count(self, most: int) -> int:
@@ -154,7 +154,7 @@ class PCA:
             explained = result.shares.cumsum()
             if k == most or explained[-1] > share:
                 return result, min(k, int(np.searchsorted(explained, share, side="right")) + 1)
-            # The passes are made anew, so that few trials are better than close ones.
+            # Each trial starts over, so grow fast.
             k = min(4 * k, most)
 
     def _leading(self, a: Any, k: int) -> SVD:
@@ -211,7 +211,7 @@ class PCA:
         deviations: Matrix = np.sqrt(self.explained_variance_)
         return np.maximum(deviations, np.finfo(deviations.dtype).eps)
 
-    # --- what scikit-learn asks of an estimator ------------------------------------------------------------------
+    # --- scikit-learn's interface of an estimator ----------------------------------------------------------------
 
     @classmethod
     def _names(cls) -> list[str]:

@@ -70,8 +70,8 @@ NEARLY_ORTHONORMAL = 0.1
 WELL_CONDITIONED = 10.0
 # Partial sums are added so many at a time, or fewer if they are large.
 FAN_IN, TOGETHER = 16, 2**29
-# Below this many ε times the largest, the sketch's singular values are rounding and nothing else; and what belongs to
-# them must be no more than this many, times √n, in the array itself.
+# Multiples of ε: singular values of the sketch below NULL times the largest are rounding errors; their directions may
+# make up at most LOST · √n of the array itself.
 NULL, LOST = 8.0, 32.0
 # Bytes for each of N × N elements that decomposing a sketch takes: 88 of a process with N = 2000.
 SMALL_BYTES = 96
@@ -263,7 +263,7 @@ def _work(a: Any, name: str, finish: Finish, signs: Signs, axis_name: str) -> tu
     return graph, (name, "last")
 
 
-# --- what is summed over the blocks ------------------------------------------------------------------------------
+# --- sums over the blocks ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,15 +364,15 @@ def _first(sketch: Total) -> Step:
         raise ArrayError(_TOO_LARGE)
     _, s, vh = xp.linalg.svd(triangle)
     eps = float(np.finfo(float).eps)
-    # LAPACK's own smallest values of columns of zeros are up to 16 ε; along its vectors there is less.
+    # For columns of zeros LAPACK returns values of up to 16 ε; the norms along its vectors are smaller.
     along = xp.linalg.norm(triangle / xp.where(s[0] > 0, s[0], 1) @ vh.conj().T, axis=0)
     rank = int((along > NULL * eps).sum())
     seen = xp.arange(n) < rank
-    # What is left out is seen relative to the largest.
+    # Directions below the rank are scaled by the largest value.
     scaled = xp.maximum(xp.where(seen, s, s[0]), 1e-290)
     small = xp.where(seen, scaled, 0.0)[:, None] * vh
     limit = (LOST * eps) ** 2 * n * (n - rank)
-    # In C's order, as NumPy puts what Dask sends to another worker: small products are then the same to the bit.
+    # In C order, as NumPy unpickles it on another worker: products are then the same to the bit.
     return Step("turn", (xp.ascontiguousarray(vh.conj().T / scaled),), small, sketch.sums, sketch.rows, n - rank, limit)
 
 
@@ -403,7 +403,7 @@ def _second(step: Step, gram: Total) -> Step:
         return _given_up(step)
     _, s, vh = xp.linalg.svd(root)
     turn, small = xp.ascontiguousarray(vh.conj().T / s / norms[:, None]), s[:, None] * vh * norms @ step.small
-    # Rounding in G is about ε·√rows·‖G‖: below it the factor's small values are noise, and so is what they'd scale up.
+    # Rounding in G is about ε·√rows·‖G‖: smaller values of the factor are noise, and dividing by them would amplify it.
     trusted = s[-1] ** 2 >= 1e3 * np.finfo(float).eps * s[0] ** 2
     # Rounding in Q₁'s columns comes back times C: where C's rows are larger than A, digits of A would be lost.
     if not trusted or xp.linalg.norm(norms[:, None] * step.small) > WELL_CONDITIONED * xp.linalg.norm(small):
@@ -497,7 +497,7 @@ def _small_qr(matrix: Matrix) -> tuple[Matrix, Matrix, Matrix]:
 
 
 # --- the work on a block -----------------------------------------------------------------------------------------
-# Products are made again for each purpose and not kept: a tile's are in cache, and writing new memory costs more.
+# Products are computed again for each purpose: a tile's are in cache, and writing new memory costs more.
 
 
 def _turned(
@@ -509,7 +509,7 @@ def _turned(
     """
     work, xp = working_dtype(block.dtype), namespace(block)
     height = block.shape[0] if on_device(block) else min(rows, block.shape[0])
-    # Memory that is new for each tile takes a third of the time of the product that goes into it.
+    # Allocating memory for each tile would take a third of the time of its product.
     products = [xp.empty((height, multiplier.shape[1]), dtype=work) for multiplier in multipliers]
     for part in tiles(block, rows):
         x = block[part].astype(work, copy=False)
@@ -543,7 +543,7 @@ def _gram(block: Any, step: Step, index: int, with_sums: bool) -> Total | None:
         total += y.conj().T @ y if work.kind == "c" else y.T @ y
         if with_sums:
             sums += y.sum(axis=0)
-    # A number on a GPU is waited for.
+    # Reading a number waits for the GPU.
     return Total(total, sums, block.shape[0], float(lost) if step.filled else 0.0)
 
 

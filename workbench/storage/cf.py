@@ -33,9 +33,9 @@ def latitude_of(coords: Any, dims: Sequence[str]) -> Any | None:
         for name, each in coords.variables.items()
         if each.ndim and set(each.dims) <= set(dims) and each.dtype.kind in "iuf" and _is_latitude(str(name), each)
     ]
-    # In degrees north of the equator: on a rotated grid, those along the dimensions are others.
+    # On a rotated grid only a two-dimensional coordinate has true latitudes.
     nearest: Any = min(latitudes, key=lambda each: each.ndim) if latitudes else None
-    # As models on triangles have them: ICON, MPAS.
+    # Models on triangular grids, such as ICON and MPAS, use radians.
     in_radians = latitudes and str(nearest.attrs.get("units", "")).lower() in _RADIANS
     return np.rad2deg(nearest) if in_radians else nearest
 

@@ -173,7 +173,7 @@ def _code(value: Any, dtype: np.dtype[Any], stored_as: np.dtype[Any]) -> int | f
         return None
     wrapped = int(code) % 2**bits
     code_stored = wrapped - 2**bits if stored_as.kind == "i" and wrapped >= 2 ** (bits - 1) else wrapped
-    # A negative value is in no unsigned array, unless _Unsigned says so of a signed one; and the other way round.
+    # An unsigned array has no negative values, unless _Unsigned reinterprets a signed one, and vice versa.
     return code_stored if code_stored == int(code) or stored_as.kind != dtype.kind else None
 
 
@@ -191,7 +191,7 @@ def _range(
     ends = [_end(values, stored_as, scale, offset) for values in (lows, highs)]
     least, most = ends[::-1] if scale < 0 else ends
     words = [f"{word} {values[0]:.12g}" for word, values in (("below", lows), ("above", highs)) if values]
-    # What rounding made of a limit, by itself, makes no stored whole number invalid.
+    # Tolerate rounding errors of a converted limit, so that they make no stored whole number invalid.
     if stored_as.kind in "iu":
         least = None if least is None else math.ceil(least - 1e-6)
         most = None if most is None else math.floor(most + 1e-6)
@@ -201,7 +201,7 @@ def _range(
 def _end(values: list[int | float], stored_as: np.dtype[Any], scale: float, offset: float) -> float | None:
     if not values or not np.isfinite(values[0]):
         return None
-    # A float for packed whole numbers is a limit of what they stand for (NetCDF Users Guide).
+    # For packed integers, a floating-point limit applies to the unpacked values (NetCDF Users Guide).
     if stored_as.kind in "iu" and isinstance(values[0], float) and (scale, offset) != (1.0, 0.0):
         return (values[0] - offset) / scale
     wraps = stored_as.kind == "u" and values[0] < 0

@@ -150,7 +150,7 @@ def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
     coordinates: dict[str, Any] = {}
     for name, each in coords.variables.items():
         values = plain(each.values)
-        # One value that is missing, or a word, tells nothing of the dimensions.
+        # A missing scalar, or a text, says nothing about the dimensions.
         if set(each.dims) <= set(dims) and (each.ndim or (values.dtype.kind in "iufM" and values == values)):
             coordinates[str(name)] = each.dims, values, said(each.attrs)
     return coordinates

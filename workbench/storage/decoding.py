@@ -27,7 +27,7 @@ def decoded(raw: Any) -> Any:
     """Return the dataset with coordinates, dates and gaps by CF; times with unclear dates stay numbers."""
     import xarray as xr
 
-    # Packing by words leaves no numbers to choose from: `conventions` refuses it by name.
+    # xarray fails on packing attributes that are text; `conventions` refuses them with a message.
     wordy = {
         name: (each.dims, each, {key: value for key, value in each.attrs.items() if key not in words})
         for name, each in raw.variables.items()
@@ -35,7 +35,7 @@ def decoded(raw: Any) -> Any:
     }
     raw = raw.assign(wordy) if wordy else raw
     with warnings.catch_warnings():
-        # That a variable has two fill values: `conventions` says which of its numbers are missing.
+        # xarray warns about two fill values of a variable; `conventions` handles both.
         warnings.simplefilter("ignore", xr.SerializationWarning)
         try:
             return xr.decode_cf(raw, decode_timedelta=False)

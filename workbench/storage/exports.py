@@ -90,7 +90,7 @@ def _count_nothing(*_: Any, **__: Any) -> None:
 def regions(x: da.Array) -> Iterator[tuple[tuple[slice, ...], da.Array]]:
     """Yield each block of an array and its place."""
     places, indices = da.core.slices_from_chunks(x.chunks), np.ndindex(*x.numblocks)
-    # Dask takes no block of an array without dimensions.
+    # An array without dimensions can't be indexed by block.
     return ((place, x.blocks[index] if index else x) for place, index in zip(places, indices, strict=True))
 
 
@@ -131,7 +131,7 @@ def _fill(x: da.Array, dtype: np.dtype[Any], file: IO[bytes], start: int, count:
     strides = [math.prod(x.shape[axis + 1 :]) * dtype.itemsize for axis in range(x.ndim)]
     for place, values in _blocks(_pieces(x), count):
         block = values.astype(dtype, copy=False)
-        # Along this axis and those after it, the numbers of a block are next to each other in the file.
+        # From this axis on, the numbers of a block are contiguous in the file.
         whole = max((axis for axis, n in enumerate(x.shape) if block.shape[axis] != n), default=0)
         offsets = np.array(start + place[whole].start * strides[whole])
         for each, stride in zip(place[:whole], strides, strict=False):

@@ -114,7 +114,7 @@ class Place:
         if not self.is_url:
             check_openable(self.path)
         if self.path.startswith(("gs://", "gcs://")):
-            # What goes wrong is raised too, and each time that it tries again it writes the whole traceback.
+            # gcsfs logs a traceback at each retry, and raises the error in the end.
             logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
         caching = {"use_listings_cache": False} if self.is_url and "::" not in self.path else {}
         fs, root = fsspec.core.url_to_fs(self.path, **caching, **with_token(self.path, self.options, whole=whole))
@@ -140,11 +140,11 @@ class Place:
         return int(fs.du(root))
 
     def stamp(self) -> list[str]:
-        """Return lines that change when somebody writes to a file or to one in a folder; none if that is unknown."""
+        """Return lines that change when a file, or one in a folder, is written; none if that is unknown."""
         return [f"{name} {key} {value}" for name, info in self.state().items() for key, value in info.items()]
 
     def state(self, *, deep: bool = True) -> dict[str, dict[str, Any]]:
-        """Return what changes when somebody writes to a file, by name: of a folder that of its files.
+        """Return the facts that change when a file is written, by file name; for a folder those of its files.
 
         Without `deep`, of a folder only itself and its first entries are looked at, and behind a URL only itself: a
         Zarr array may have millions of chunks.
@@ -159,7 +159,7 @@ class Place:
                     files_found |= {name: fs.info(name) for name in sorted(fs.ls(root, detail=False))[:_ENTRIES]}
         except (OSError, NotImplementedError):
             return {}
-        # A page that lists a folder changes without the files, and here a link or a mode changes when one was created.
+        # A server's folder page changes without the files. On a local disk "created" changes with a link or a mode.
         telling = _TELLING if self.is_url else _TELLING - {"created"}
         files = [(name, info) for name, info in sorted(files_found.items()) if info.get("mimetype") != "text/html"]
         return {name: {key: info[key] for key in sorted(telling & set(info))} for name, info in files}
@@ -246,7 +246,7 @@ def check_protocols(path: str) -> None:
         protocol, separator, _ = part.partition("://")
         if not separator or protocol in _WITHOUT_KEYS:
             continue
-        # Not for a path of this machine, of which a form asks at each key.
+        # Imported only for URLs: a form checks its path at each key.
         import fsspec
 
         # An unknown protocol is refused when it is opened.
@@ -273,7 +273,7 @@ def with_token(path: str, options: Options, *, whole: bool = False) -> dict[str,
             **settings.get("client_kwargs", {}),
         }
     if whole and path.startswith(("s3://", "s3a://")):
-        # Else s3fs asks for the size of each chunk before it reads the chunk. Chunks are read in parallel anyway.
+        # Otherwise s3fs requests the size of each chunk first. Chunks are read in parallel anyway.
         settings["max_concurrency"] = 1
     variable, server = options.get(TOKEN), server_of(path)
     if variable is None or options.get(TOKEN_SERVER, server) != server:
@@ -394,7 +394,7 @@ def writing_to(place: Place) -> Iterator[None]:
     try:
         yield
     except Exception as err:
-        # What a server says is about what is read, where a disk is written to.
+        # Errors of a server count only for a URL, and those of the disk only for a local path.
         if not (place.is_url if of_server(err) else isinstance(err, OSError)):
             raise
         reason = getattr(err, "strerror", None) or " ".join(str(err).split())[:200] or type(err).__name__

@@ -56,7 +56,7 @@ def unpacked(
         absent |= block < low
     if high is not None:
         absent |= block > high
-    # Of one number without dimensions NumPy makes a scalar, into which nothing can be written.
+    # For an array without dimensions NumPy returns a scalar, which is immutable.
     numbers = np.asarray(np.multiply(block, scale, dtype="float64"))
     numbers += offset
     numbers[absent] = np.nan
@@ -66,11 +66,11 @@ def unpacked(
 def folded(
     read: Callable[..., Any], lengths: Sequence[int], axes: Sequence[Sequence[int]], *where: slice
 ) -> np.ndarray[Any, Any]:
-    """Read a block of a matrix, whose rows and columns each go through some axes of an array that `read` reads."""
+    """Read a block of a matrix whose rows and columns each combine several axes of an array."""
     parts = [slice(0, length) for length in lengths]
     inside, sides = [], []
     for group, part in zip(axes, where, strict=True):
-        # Of the first axis as many places as are needed, of the others all.
+        # Read only the needed range of the first axis, and all of the others.
         inner = math.prod(lengths[axis] for axis in group[1:])
         first, last = part.start // inner, -(-part.stop // inner)
         parts[group[0]] = slice(first, last)
@@ -152,7 +152,7 @@ def array_of(found: Found, blocks: Any, missing: str | None = None, instead: str
     )
     return da.map_blocks(
         read,
-        # Of this call alone: since another call the file may have been written again.
+        # A unique name: the file may have changed since another call.
         name=f"read-block-{uuid.uuid4().hex}",
         chunks=da.core.normalize_chunks(blocks, found.shape),
         dtype=dtype,

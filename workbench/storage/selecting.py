@@ -177,7 +177,7 @@ def _room(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     with np.errstate(invalid="ignore"):
         gaps = np.diff(unique, prepend=-np.inf, append=np.inf)
     gap = np.fmin(gaps[:-1], gaps[1:])[inverse]
-    # One value alone has no neighbor: it is meant where five digits agree.
+    # A single value has no neighbor: it matches if five digits agree.
     room = np.where(np.isfinite(gap), 1e-3 * gap, 1e-5 * np.abs(numbers) + 1e-9)
     return np.maximum(room, np.spacing(np.abs(values)) / 2) if values.dtype.kind == "f" else room
 
@@ -215,7 +215,7 @@ def _whole(parts: Sequence[int]) -> int:
 
 
 def _fields(times: Any, count: int) -> Any:
-    """Return the first of the fields of each time, as `_whole` has them; NaN where there is no time."""
+    """Return the first fields of each time as one number, as `_whole` does; NaN where there is no time."""
     parts = [getattr(times.dt, name).values for name in ("year", "month", "day", "hour", "minute", "second")[:count]]
     return sum(each.astype("float64") * 100**place for place, each in enumerate(reversed(parts)))
 
@@ -223,6 +223,6 @@ def _fields(times: Any, count: int) -> Any:
 def shown(value: Any) -> str:
     """Return a coordinate's value as text that can be given back."""
     if isinstance(value, (float, np.floating)):
-        # As many digits as its type has, but not those of rounding: 0.1 in float32, 20200131 of dates as numbers.
+        # Print the digits of its type without rounding errors: 0.1 for float32, 20200131 for a date as a number.
         return f"{float(str(value)):.10g}"
     return str(value)[:19].removesuffix("T00:00:00")

@@ -95,7 +95,7 @@ class Source:
         place = Place(self.path, self.options)
         how: dict[str, Any] = {"engine": self.engine, "chunks": None, "cache": False, "decode_cf": False}
         how |= {"phony_dims": "sort"} if self.engine == "h5netcdf" else {}
-        # cfgrib's index file next to the data pays only if the data are opened often.
+        # Write no index file next to the data: it pays only if the data are opened often.
         how |= {"indexpath": ""} if self.engine == "cfgrib" else {}
         with ExitStack() as stack:
             where: Any = self.path

@@ -47,7 +47,7 @@ class Target:
 
 
 def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: Sequence[str] = tuple(KINDS)) -> Target:
-    """Return the target that a path or URL names, by its ending where no kind is given, if it may be written.
+    """Return the target that a path or URL names; without a kind, the ending decides.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def target(path: Any, kind: str | None = None, *, replace: bool = False, kinds: 
 
 
 def _server(path: Any) -> places.Options | None:
-    """Return the server of s3:// that the environment names here, and maybe not where workers are."""
+    """Return the s3:// server in this process's environment, which workers may lack."""
     url = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     return {"endpoint_url": url} if url and str(path).startswith("s3://") else None
 
@@ -123,7 +123,7 @@ def _check_replaced(place: Place, kind: str, existing: str, *, replace: bool) ->
     if (existing == "folder") != (kind == "zarr"):
         raise ConflictError(f"{place} is a {existing}, which {kind} doesn't replace. Give another path.")
     if existing == "folder":
-        # A mistyped path may be a home directory.
+        # Replace nothing else: a mistyped path may be a home directory.
         names = set(place.names())
         if names and names.isdisjoint((*MARKS, COPYING)):
             raise ConflictError(f"{place} is a folder, and no Zarr store: it isn't replaced. Give another path.")

@@ -130,7 +130,7 @@ def encoded(variable: xr.Variable) -> xr.Variable:
     if is_lazy(variable):
         data = with_lengths(data.to_backend("numpy"))
     else:
-        # CuPy's arrays come to the host only where they are asked to.
+        # CuPy arrays are only copied to the host by an explicit `get`.
         data = np.asarray(data.get() if hasattr(data, "__cuda_array_interface__") else data)
     if data.dtype.kind in "Mm":
         data, attrs = _counted(data, attrs)
@@ -148,7 +148,7 @@ def _counted(data: Any, attrs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     is_date = data.dtype.kind == "M"
     kind = "datetime64" if is_date else "timedelta64"
     unit = "s" if (data == data.astype(f"{kind}[s]")).all() else "ns"
-    # xarray tells durations from numbers of seconds by the type.
+    # By this dtype xarray distinguishes durations from numbers of seconds.
     encoding = {"units": _EPOCH[unit], "calendar": "proleptic_gregorian"} if is_date else {"units": _SPAN[unit]}
     encoding |= {} if is_date else {"dtype": f"timedelta64[{unit}]"}
     return data.astype(f"{kind}[{unit}]").astype("int64"), {**attrs, **encoding}

@@ -41,7 +41,7 @@ PART, OLD = "part", "old"
 """Endings of hidden folders: one for the new data, one for the old data that they replace."""
 _FILE = "__file"
 """File in a hidden folder, next to the arrays of a store, none of which has such a name."""
-_LARGEST_BLOCK = 2**30  # bytes; what compresses blocks takes less than 2 GiB
+_LARGEST_BLOCK = 2**30  # bytes; compressors take less than 2 GiB
 
 
 class Writer:
@@ -74,7 +74,7 @@ class Writer:
             if key[0] in names:
                 self.count()
 
-        # If a block fails, the pool waits for those in other threads: they would make a removed store again.
+        # If a block fails, wait for the other threads: they would create files of a removed store again.
         with ThreadPoolExecutor(CPU_COUNT) as pool, Callback(posttask=posttask):
             da.compute(*tasks, scheduler="threads", pool=pool)
 
@@ -84,7 +84,7 @@ class Writer:
         return [
             source.map_blocks(
                 _WriteBlock(to, path),
-                # A name of its own: two calls that write the same must both write.
+                # A unique name: two calls that write the same must both write.
                 name=f"save-{uuid.uuid4().hex}",
                 chunks=tuple((1,) * n for n in source.numblocks),
                 meta=np.empty((0,) * source.ndim, bool),
@@ -330,7 +330,7 @@ def _write_zarr(
     if sources:
         writer.store(sources, targets, place.path)
     with warnings.catch_warnings():
-        # Who reads with xarray is warned without it, who writes with zarr is warned with it.
+        # xarray warns when it reads a store without it; Zarr warns when it is written.
         warnings.simplefilter("ignore")
         zarr.consolidate_metadata(group.store)
     return group

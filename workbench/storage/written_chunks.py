@@ -260,7 +260,7 @@ def _in_shards(array: Any, fs: Any, folder: str, existing: Iterable[tuple[int, .
     for at in existing:
         raw = fs.cat_file(f"{folder}/{array.metadata.encode_chunk_key(at)}", **part)[: 16 * math.prod(per_shard)]
         if len(raw) < 16 * math.prod(per_shard):
-            return None  # It is cut short, which its reader says.
+            return None  # cut short; its reader reports that
         present = np.frombuffer(raw, "<u8").reshape(*per_shard, 2)[..., 0] != _EMPTY
         inside = (
             slice(max(each.start - first * n, 0), max(min(each.stop - first * n, n), 0))

@@ -67,7 +67,7 @@ def _outdated(place: Place, group: str | None) -> tuple[str, ...]:
     except (OSError, NotImplementedError, ValueError):
         return ()
     if not children:
-        return ()  # A server that can't list.
+        return ()  # the server can't list
     own_texts = {str(path).removeprefix(above).lstrip("/"): text for path, text in own.items()}
     differ = {
         path.rpartition("/")[0]

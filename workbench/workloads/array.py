@@ -96,12 +96,12 @@ _LARGE_SIDE = 50_000
 _NOT_STORED = "nothing of a block is stored, and each is a task."
 _IN_TILES = f"whole tiles of {TILE} × {TILE}, only one of which is in a thread's memory at a time."
 _BLOCKS_OF: dict[str, dict[str, Any]] = {
-    # Measured with two threads in November 2026: 1000 × 1000 were half as quick again as 4000 × 4000.
+    # Measured with two threads in November 2026: 1000 × 1000 was 1.5 times as fast as 4000 × 4000.
     "default_rng": {"block_bytes": 8_000_000},
-    # Nothing but a tile is in memory, so blocks are as large as a thousandth of a second of scheduling doesn't show in.
+    # Only a tile is in memory, so blocks are large enough to hide a millisecond of scheduling.
     "tiles": {"block_bytes": 128 * 2**20, "multiple": TILE, "reason": _IN_TILES},
     "fast": {"block_bytes": 512 * 2**20, "multiple": TILE, "reason": _IN_TILES},
-    # A GPU makes and adds up about 3e11 numbers a second, by estimate, and Dask spends a millisecond on a task.
+    # A GPU draws and adds about 3e11 numbers a second, by estimate, and Dask spends a millisecond on a task.
     "fused": {"block_bytes": 8 * _LARGE_SIDE**2, "multiple": 4, "reason": _NOT_STORED},
     "RandomState": {},
 }
@@ -141,7 +141,7 @@ def _streaming_sum(threads_per_worker: int, **resolved: Any) -> Needs:
     generator = resolved.get("generator", "RandomState")
     if generator in _TILED:
         return _tiled_sum(x, generator, threads_per_worker)
-    # A block and `x + 1`, or what the generator made, which is twice as large as a block of float32.
+    # A block and `x + 1`, or the generator's float64, which is twice as large as a block of float32.
     held = (x.made + x.block) * threads_per_worker * 5 // 4
     return x.needs(
         held=held,
@@ -151,7 +151,7 @@ def _streaming_sum(threads_per_worker: int, **resolved: Any) -> Needs:
 
 
 def _tiled_sum(x: Matrix, generator: str, threads_per_worker: int) -> Needs:
-    # The tile as made and as requested, and its part that is added up.
+    # The tile as drawn and in the requested dtype, and the part that is added.
     fused, tile = generator == "fused", 5 * TILE**2 * 8 // 2
     held = (_PARTIAL_SUMS if fused else tile) * threads_per_worker
     return x.needs(
@@ -165,8 +165,8 @@ def _tiled_sum(x: Matrix, generator: str, threads_per_worker: int) -> Needs:
 def _transposed_sum(threads_per_worker: int, **resolved: Any) -> Needs:
     """Estimate one pass in which a block waits for the one across the diagonal."""
     x = matrix(resolved)
-    # However large the array was, three blocks in each thread and three that waited were in a worker, and three more
-    # that were on their way where there were several workers.
+    # Measured: a worker holds three blocks in each thread and three that wait, whatever the array's size, and
+    # three more in transfer if there are several workers.
     extra = x.made - x.block
     held = (3 * threads_per_worker + 3) * x.block + threads_per_worker * extra
     return x.needs(
@@ -207,7 +207,7 @@ def _statistical(
     resolved: Mapping[str, Any], results: Mapping[str, Any], expected: float, deviation: float, why: str
 ) -> Check:
     value = float(results["value"])
-    # Sums are made pairwise, so rounding grows with the logarithm of their length, which is below 64.
+    # Pairwise summation: rounding grows with the logarithm of the length, which is below 64.
     bound = _SIGMAS * deviation + 64 * float(np.finfo(resolved["dtype"]).eps) * abs(expected)
     passed = bool(abs(value - expected) <= bound)
     words = "within" if passed else "outside"

@@ -44,7 +44,7 @@ def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> C
     )
     residual = math.sqrt(float(difference) / float(size)) if size > 0 else math.sqrt(float(difference))
     skew = max(_off_identity(gram_u), _off_identity(gram_v))
-    # Rounding grows with the square root of what is added up; a wrong value is off by orders of magnitude more.
+    # Rounding grows with the root of the number of summands; a wrong value is off by orders of magnitude more.
     bound = 1000 * eps * math.sqrt(max(1, min(x.shape)))
     passed = residual <= bound and skew <= bound
     words = "up to rounding" if passed else "only with errors that rounding doesn't explain"
@@ -56,12 +56,11 @@ def svd_is_exact(x: Any, results: Mapping[str, Any], client: Client | None) -> C
 
 
 def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: Client | None) -> Check:
-    """Compute residuals A v − s u and Aᵀ u − s v in one more pass, which bound the error of each singular value.
+    """Bound the errors of singular values by the residuals A v − s u and Aᵀ u − s v.
 
-    With u and v of length one, a singular value of A lies within sqrt((‖A v − s u‖² + ‖Aᵀ u − s v‖²) / 2) of s: these
-    are the residuals of an eigenvector of the symmetric matrix [[0, A], [Aᵀ, 0]]. The trace may also
-    show that it has the same number: no singular value was missed if the rest of ‖A‖² after the found
-    ones is smaller than the last of them squared.
+    Takes one more pass. With u and v of length one, a singular value of A lies within sqrt((‖A v − s u‖² +
+    ‖Aᵀ u − s v‖²) / 2) of s: these are the residuals of an eigenvector of the symmetric matrix [[0, A], [Aᵀ, 0]].
+    No singular value was missed if the rest of ‖A‖² after the found ones is smaller than the last of them squared.
     """
     u, v, s = results["u"], results["v"], np.asarray(results["s"], dtype="float64")
     problem = _not_singular_values(s)
@@ -83,7 +82,7 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
     if not skew <= 1e4 * eps * math.sqrt(len(s)):
         return Check(passed=False, what=f"The singular vectors are not orthonormal: UᵀU or VVᵀ is off by {skew:.1e}.")
     off = np.sqrt((np.asarray(left, "float64") + np.asarray(right, "float64")) / 2)
-    nothing = 1e4 * eps * s[0]  # Values this small are rounding, and so is what they are off by.
+    nothing = 1e4 * eps * s[0]  # smaller values, and smaller errors, are rounding
     relative = np.where(off <= nothing, 0.0, off / np.maximum(s, nothing or 1.0))
     worst = int(np.argmax(relative))
     proved = float(total) - float((s**2).sum()) <= max(float(s[-1]) ** 2, eps * float(total))
@@ -91,7 +90,7 @@ def svd_is_close(x: Any, results: Mapping[str, Any], tolerance: float, client: C
 
 
 def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, *, axis: int | None = None) -> Check:
-    """Check that the certificate is reached, U and V are orthonormal, and Aᴴ U is V S, in one more pass.
+    """Check the certificate, the orthonormality of U and V, and Aᴴ U = V S, in one more pass.
 
     U was made as A V / S, so these two agree for any V. Aᴴ U, by Dask's own product, shows more: along V it is
     S, as near as the certificate says; the rest is (AᴴA v − s² v) / s, whose length the certificate bounds. `axis` is
@@ -99,7 +98,7 @@ def svd_is_certified(x: Any, results: Mapping[str, Any], client: Client | None, 
     """
     certificate = results["certificate"]
     wide = x.shape[1] > x.shape[0] if axis is None else axis == 1
-    # Small factors are worked on by processors, whatever the array is on.
+    # Compute with the small factors on the CPU, wherever the array is.
     u, v = results["u"].to_backend(), results["v"].to_backend()
     u, v = (v.T, u) if wide else (u, v.T)
     x = x.T if wide else x

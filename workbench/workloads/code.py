@@ -74,7 +74,7 @@ def to_host(on_gpu: bool) -> str:
 
 
 def opening(resolved: Mapping[str, Any]) -> str:
-    """Return the code that makes `x`, the selected part of an array in a file, as `storage.open` and xarray have it."""
+    """Return code that opens a file with `storage.open` and assigns the selected part to `x`."""
     server = {name: resolved.get(name) for name in ("anon", "endpoint_url", "token_variable", "missing_chunks")}
     options = {name: value for name, value in server.items() if value not in (None, False, "refuse")}
     options_code = "".join(f", {name}={literal(value)}" for name, value in options.items())

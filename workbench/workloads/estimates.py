@@ -92,7 +92,7 @@ def svd_of_file(threads_per_worker: int, **resolved: Any) -> Needs:
     """Estimate the SVD of an array that is read."""
     x = matrix(resolved)
     read = math.prod(resolved["blocks"]) * x.dtype.itemsize
-    # A block as it is stored, which may be mapped into memory, and as it is worked on.
+    # A block as stored, which may be mapped into memory, and as computed with.
     needs = _svd(x, resolved, 2 * max(read, x.block), threads_per_worker, "Reads")
     return needs.model_copy(update={"on_host": 2 * read * threads_per_worker})
 
@@ -109,7 +109,7 @@ def _exact(x: Matrix, in_task: int, threads_per_worker: int, verb: str) -> Needs
     small = min(x.rows, x.columns)
     itemsize = x.dtype.itemsize
     stack = x.n_blocks * small * small * itemsize
-    # NumPy decomposes float32 in float64: the block, a copy, its factor, and the factor as it is kept.
+    # NumPy decomposes float32 in float64: the block, a copy, its factor, and the factor as it is stored.
     block = x.block_elements * 8
     decomposing = in_task + 2 * block + (x.block if itemsize == 8 else 2 * x.block)
     # The check compares four blocks with their products, and one worker may get all of them.

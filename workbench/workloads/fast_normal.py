@@ -98,7 +98,7 @@ def _radius(random: Any) -> Any:
     u = _bits(2.0 - _float(_I(random >> _U(12)) | _ONE))
     exponent = (u - _ROOT_OF_HALF) >> _I(52)
     mantissa = _float(u - (exponent << _I(52)))
-    # The exponent, -52 to 0, as a float64 without an instruction that only the newest processors have.
+    # Convert the exponent, -52 to 0, to float64 without an instruction that only the newest processors have.
     whole = _float(_BIG | (exponent + _I(2048))) - (4503599627370496.0 + 2048.0)
     # log((1 + f) / (1 - f)) = 2 atanh(f) with the coefficients of fdlibm's e_log.c.
     f = (mantissa - 1.0) / (mantissa + 1.0)
@@ -117,7 +117,7 @@ def _radius(random: Any) -> Any:
 def _pair(first: Any, second: Any) -> Any:
     """Return two independent standard normal numbers from two random whole ones."""
     radius = _radius(first)
-    # Two bits say which quarter of the circle, the others the angle within it, -pi/4 to pi/4.
+    # Two bits choose the quarter of the circle, the others the angle within it, -pi/4 to pi/4.
     quarter = second >> _U(62)
     x = (_float(_I((second << _U(2)) >> _U(12)) | _ONE) - 1.5) * 1.5707963267948966
     z = x * x
@@ -136,7 +136,7 @@ def _pair(first: Any, second: Any) -> Any:
     cosine = cosine * z - 1.38888888888741095749e-03
     cosine = cosine * z + 4.16666666666666019037e-02
     cosine = 1.0 - 0.5 * z + z * z * cosine
-    # A quarter turn exchanges the two; which sign each gets is a matter of bits as well. No branch, so vectors.
+    # Turn by quarters: exchange the two and set their signs by bit operations, without branches, to be vectorized.
     c, s = _bits(cosine), _bits(sine)
     exchanged = (c ^ s) & -_I(quarter & _U(1))
     c = c ^ exchanged ^ _I(((quarter ^ (quarter >> _U(1))) & _U(1)) << _U(63))
@@ -183,9 +183,9 @@ def fill(place: Any, moments: Any, tile: Any) -> None:
 
 @cached(*(types.float64(_PLACE, _MOMENTS, each[:, ::1]) for each in _TILES), constants=LANES)
 def sum_every_other(place: Any, moments: Any, tile: Any) -> Any:
-    """Return the sum of `x + 1` over every other row and column of a block, each tile made in `tile`.
+    """Return the sum of `x + 1` over every other row and column of a block, tile by tile.
 
-    `place` has the seed and the limits of the block.
+    `place` has the seed and the limits of the block; each tile is drawn into `tile`.
     """
     top, bottom, left, right = _I(place[1]), _I(place[2]), _I(place[3]), _I(place[4])
     side, flat, whole, words = len(tile), tile.reshape(-1), 0.0, np.empty((6, LANES), _U)
@@ -193,7 +193,7 @@ def sum_every_other(place: Any, moments: Any, tile: Any) -> Any:
         for column in range(left // side, -(-right // side)):
             _fill(place[0], _U(row), _U(column), words, moments, flat)
             y, x = row * side, column * side
-            # The first even row and column that are the block's, which need not be the tile's first.
+            # First even row and column within the block, which may not be the tile's first.
             first_row, first_column = max(top + top % 2 - y, 0), max(left + left % 2 - x, 0)
             whole += _every_other(tile, min(bottom - y, side), min(right - x, side), first_row, first_column)
     return whole

@@ -72,7 +72,7 @@ def fitting(field: Mapping[str, Any], value: Any) -> Any:
     values = list(_fits(field, value))
     if not values:
         raise NotFittingError(value)
-    # Where a field takes text and numbers, or whole numbers and others, a value stays what it is.
+    # If a field takes several types, the value keeps its own.
     return next((each for each in values if type(each) is type(value)), values[0])
 
 
@@ -90,7 +90,7 @@ def items(part: Mapping[str, Any], value: Sequence[Any]) -> Iterator[tuple[Mappi
 def _fits(field: Mapping[str, Any], value: Any) -> Iterator[Any]:
     for each in branches(field):
         found = value
-        # No such number, or an item that doesn't fit.
+        # Skip a number that is too large, or an item that doesn't fit.
         with contextlib.suppress(OverflowError, NotFittingError):
             if type(value) is int and each.get("type") == "number":
                 found = float(value)
@@ -104,7 +104,7 @@ def _is_allowed(field: Mapping[str, Any], value: Any) -> bool:
         choices = field.get("enum", (field.get("const"),))
         return any(value == each and type(value) is type(each) for each in choices)
     kind = _TYPES.get(field.get("type", ""))
-    # An item of a list without a type may be of any.
+    # A field without a type takes any value.
     if type(value) not in ((kind,) if kind else _TYPES.values()):
         return False
     if field.get("format") == "path" and not value:

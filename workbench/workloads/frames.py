@@ -58,14 +58,14 @@ def dataframe_join(
     n_parts, seconds_to_make = -(-n_rows // partition), None
     frames = []
     for side, value in (("left", "x"), ("right", "y")):
-        # What it is made of is asked of the workers: this process may have no cuDF.
+        # Describe the partitions by pandas: this process may have no cuDF.
         like = pd.DataFrame({"key": np.array([], "int64"), value: np.array([], "int64")})
         shared = (n_parts, n_rows, matching, seed, side, library)
         frames.append(dd.from_map(table, range(n_parts), args=shared, meta=like, enforce_metadata=False))
     left, right = frames
     if persist:
         left, right, seconds_to_make = held(left, right)
-    # By tasks, whose transfers Dask reports, and which cuDF has as well.
+    # Shuffle by tasks: Dask reports their transfers, and cuDF supports them.
     joined = left.merge(right, on="key", shuffle_method="tasks")[["x", "y"]].to_dask_array()
     return (joined[:, 0] >= 0).sum(), (joined[:, 0] * joined[:, 1]).sum(), seconds_to_make
 
@@ -81,7 +81,7 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
 def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """Estimate memory: both dataframes wait until the rows of each key have met."""
     frames = 2 * _ROW * resolved["n_rows"]
-    # Measured with 500,000 to 8,000,000 rows: pandas itself, and what is split, put together or joined at a time.
+    # Measured with 500,000 to 8,000,000 rows: pandas itself, and the rows being split, concatenated or joined.
     held = 60 * 2**20 + 64 * resolved["partition"] * threads_per_worker
     # Rows already sent wait together with those still to be sent.
     kept = int(frames * (3.25 if resolved["persist"] else 2.25))

@@ -24,7 +24,7 @@ _SMALL = 2**20  # bytes of a Dask array that comes back
 _STORED = "biufcMmU"
 _SHOWN = 20  # numbers of an array that are listed one by one
 _LONGEST = 10_000  # characters of a value as JSON
-_MOST = 100  # values in a list or dict whose arrays are kept by name
+_MOST = 100  # values in a list or dict whose arrays are stored by name
 _OTHERS = frozenset({"bandwidth", "certificate", "scatter", "seconds_to_make", "seconds_to_read"})
 """Names with a meaning in the answers of our own workloads."""
 _DRAWN = frozenset(
@@ -80,7 +80,7 @@ def _spread(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return all of them by name, a later one of the same name with a _ behind it: 1 and "1" are two keys of a dict."""
+    """Return the pairs as a dict; a repeated name gets a _ behind it: 1 and "1" are two keys of a dict."""
     by_name: dict[str, Any] = {}
     for name, each in pairs:
         stored = name
@@ -217,7 +217,7 @@ def arrays(results: Mapping[str, Any]) -> xr.Dataset:
 def _stored_names(names: Iterable[Any]) -> dict[Any, str]:
     """Return names for stored arrays: a store takes / for a folder, and names without a letter for none."""
     all_names = list(names)
-    # A name that can stay stays, whichever comes first.
+    # Valid names stay unchanged, even if an invalid one comes first.
     used = {str(name) for name in all_names if _stored_name(name) == str(name)}
     stored_names: dict[Any, str] = {}
     for name in all_names:
@@ -334,7 +334,7 @@ def _of_column(column: Any) -> Any:
     """Return the array of a table's column; with Dask its lengths are unknown, and nothing is computed."""
     if hasattr(column, "to_dask_array"):
         with warnings.catch_warnings():
-            # Of text, which isn't kept then.
+            # The warning is about text, which isn't stored from Dask's tables.
             warnings.filterwarnings("ignore", message="Dask currently has limited support")
             return column.to_dask_array()
     data = column.to_numpy()
@@ -350,7 +350,7 @@ def _is_stored(data: Any) -> bool:
 
 
 def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
-    """Return messages about parts that are too large to be taken as an answer."""
+    """Return messages about parts that aren't stored, or are stored in another form."""
     import dask
 
     notes, results = [], _spread(results)
@@ -358,7 +358,7 @@ def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
     if renamed:
         notes.append(f"Kept under another name, as names can't be empty or have /: {', '.join(renamed[:20])}.")
     for name, each in results.items():
-        # A Dask table raises when it is asked.
+        # `nbytes` of a Dask table raises an error.
         n_bytes = 0 if dask.is_dask_collection(each) else getattr(each, "nbytes", 0)
         if isinstance(n_bytes, int) and n_bytes > LARGEST:
             notes.append(
@@ -424,12 +424,12 @@ def needs(lazy: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
                 whole_, block = (math.prod(each) * about["dtype"].itemsize for each in lengths)
                 sizes.append(whole_)
                 blocks.append(block)
-                # No more threads have one than there are.
+                # No more threads hold a block than there are blocks.
                 in_tasks.append(block * min(threads_per_worker, -(-whole_ // block) if block else 0))
     n_tasks = sum(len(_graph(each)) for each in lazy.values())
     output = sum(int(n) for each in lazy.values() if not math.isnan(n := _bytes(each)))
     largest = max(sizes, default=output)
-    # A task has its input, what it makes, and most often something between in its hands.
+    # A task holds its input, its result and usually something in between.
     in_hand = 3 * max(in_tasks)
     message = (
         f"Estimated from its graph: blocks of up to {formats.size(max(blocks))}, three of them in each thread, "

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def without_gaps(x: da.Array, missing: str, path: str) -> tuple[da.Array, Any]:
-    """Return the array without NaN, filled or without rows or columns that hold one; and a mask of those kept."""
+    """Return the array with NaN filled, or without their rows or columns; and the indices that remain, by dimension."""
     if missing == "refuse":
         return x, None
     known = ~da.isnan(x)

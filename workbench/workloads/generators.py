@@ -168,7 +168,7 @@ def _sum_of_block(
 def block_sum(
     edges: tuple[int, int, int, int], loc: float, scale: float, *, kind: str = "float64", seed: int = 0, engine: str
 ) -> float:
-    """Sum `x + 1` over every other row and column of the array's block from top to bottom and from left to right."""
+    """Sum `x + 1` over every other row and column of the block with these `edges`: top, bottom, left, right."""
     (top, bottom, left, right), tile = edges, np.empty((TILE, TILE), kind)
     if engine == "fast":
         return float(_compiled("sum_every_other", (seed, *edges), (loc, scale), tile))
@@ -176,7 +176,7 @@ def block_sum(
     for row, column in _tiles(top, bottom, left, right):
         _fill(tile, room, (seed, row, column), loc, scale)
         y, x = row * TILE, column * TILE
-        # The first even row and column that are the block's, which need not be the tile's first.
+        # First even row and column within the block, which may not be the tile's first.
         first_row, first_column = max(top + top % 2 - y, 0), max(left + left % 2 - x, 0)
         every_other = tile[first_row : min(bottom - y, TILE) : 2, first_column : min(right - x, TILE) : 2]
         whole += float((every_other + 1).sum())
@@ -193,7 +193,7 @@ def _fill(
 ) -> None:
     """Fill the tile of this seed, row and column, using `room` if it isn't of float64."""
     bits = np.random.SFC64(np.random.SeedSequence(place[0], spawn_key=place[1:]))
-    # Two tiles where one will do crowd the cache.
+    # Two tiles would crowd the cache, so draw into this one if possible.
     numbers = tile if tile.dtype == room.dtype else room
     np.random.Generator(bits).standard_normal(out=numbers)
     if scale != 1:

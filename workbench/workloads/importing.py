@@ -38,7 +38,7 @@ from workbench.paths import check_openable
 from workbench.workloads import signatures
 from workbench.workloads.declaring import called, declared
 
-_STANDARD = sysconfig.get_path("stdlib")  # which may be below a home, in the venv of a Python that is there
+_STANDARD = sysconfig.get_path("stdlib")  # may be below the user's home
 
 _MARK = re.compile(r'# Written by %%workload in ("(?:[^"\\]|\\.)*")')
 """First line of a file saved from a cell, with the notebook's folder as JSON.
@@ -181,7 +181,7 @@ def _import_file(path: Path) -> ModuleType:
     at = next((n for n, each in enumerate(sys.path) if each.endswith("-packages")), len(sys.path))
     added, folder = is_added(path), folder_of(str(path))
     above, name = folder, path.stem
-    # What is added is in no package, as its notebook isn't.
+    # A file saved from a cell belongs to no package, like its notebook.
     while not added and above.name and "." not in f"{above.name}{path.stem}" and (above / "__init__.py").is_file():
         above, name = above.parent, f"{above.name}.{name}"
     _roots.add(str(above))
@@ -189,7 +189,7 @@ def _import_file(path: Path) -> ModuleType:
     _import_from_source(above)
     top = name.partition(".")[0]
     outer = importlib.util.find_spec(top) if "." in name else None
-    # Not where the standard library, say, has another package of this name.
+    # Python may find another package of this name, for example in the standard library.
     packaged = outer is not None and Path(outer.origin or "").resolve() == (above / top / "__init__.py").resolve()
     # A module next to the notebook may have the name of the added workload.
     is_taken = added or path.stem in sys.modules or path.stem in sys.stdlib_module_names
@@ -268,7 +268,7 @@ def _above(module: ModuleType) -> Path:
 
 
 def is_next_to(where: str, name: str) -> bool:
-    """Return whether a module of this name is next to a file, or next to the package that the file is in."""
+    """Return whether a module of this name is next to a file or to the file's package."""
     return PathFinder.find_spec(name.partition(".")[0], [str(folder_of(where)), *_roots]) is not None
 
 
@@ -310,7 +310,7 @@ def functions(module: ModuleType) -> dict[str, Any]:
         name: each
         for name, each in vars(module).items()
         if is_function(each)
-        # A module that travels says that its functions are in __main__.
+        # A module that is sent to workers claims that its functions are in __main__.
         and getattr(inspect.unwrap(each), "__globals__", None) is vars(module)
         and each.__name__ == name
         and not name.startswith("_")
@@ -425,13 +425,13 @@ def _begins_with_dask(where: str) -> bool:
         check_openable(Path(where))
         return re.search(rb"^(import|from) +dask\b", Path(where).read_bytes(), re.MULTILINE) is not None
     except (OSError, ValueError, BadInputError):
-        return False  # a module of a package; what is wrong with a file is found when it is imported
+        return False  # a module of a package; importing reports errors of a file
 
 
 def main() -> None:
     """Answer the question on standard input, in the open file that it names."""
     question = json.load(sys.stdin)
-    # It takes a second, many on a busy machine, which aren't the file's.
+    # Import Dask before the deadline starts: it takes a second, or many on a busy machine.
     if _begins_with_dask(question["where"]):
         importlib.import_module("dask.array")
     with os.fdopen(question["stack"], "w", encoding="utf-8") as stack:
@@ -448,7 +448,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Under the name by which it is imported, so that there is one class of each kind.
+    # Import it by its name, so that its classes aren't defined twice.
     from workbench.workloads import importing
 
     importing.main()

@@ -61,7 +61,7 @@ def own(names: Sequence[str]) -> tuple[dict[str, Preset], tuple[str, ...]]:
                         "name of lower-case letters, and parameters, such as {k: 4}."
                     )
                 elif name not in presets:
-                    # YAML has dates, which JSON and forms have as text.
+                    # Convert YAML's dates to text, as in JSON and forms.
                     plain = json.loads(json.dumps(parameters, default=str))
                     presets[name] = named(name, plain, place.where, removable=place.where == named_choices.LAST[0])
     return presets, tuple(wrong)
@@ -79,7 +79,7 @@ def keep(workload: str, presets: tuple[Preset, ...], name: str, parameters: Mapp
     Raises BadInputError or ConflictError if the name can't be used. `validate` checks the parameters.
     """
     named_choices.check_name(name, "preset", "winds")
-    # What one kept comes before Dask's configuration, and after all others.
+    # The user's saved presets come before Dask's configuration, and after all others.
     theirs = next((each for each in presets if each.name == name and each.source not in named_choices.LAST), None)
     if theirs is not None:
         why = f"which isn't yours ({theirs.source})"
@@ -156,7 +156,7 @@ def scaled(parameters: dict[str, Any], scale: float) -> dict[str, Any]:
     shape = parameters["shape"]
     small, large = sorted(shape)
     narrow = max(round(small * math.sqrt(scale)), min(small, _LEAST_SIDE))
-    # What the shorter side may not give, the longer one does.
+    # If the shorter side is limited, scale the longer one more.
     long = narrow if small == large else max(round(small * large * scale / narrow), narrow)
     sides = [narrow if length == small else long for length in shape]
     return {**parameters, "shape": sides, "chunks": _scaled_chunks(parameters["chunks"], shape, sides)}
@@ -169,7 +169,7 @@ def _scaled_chunks(chunks: Any, shape: list[int], sides: list[int]) -> Any:
     """
     numbers = math.prod(sides)
     if isinstance(chunks, str):
-        # Two blocks or more, also of numbers of 4 bytes.
+        # At least two blocks, even with 4-byte numbers.
         least = min(8 * _LEAST_BLOCK, 2 * numbers)
         return f"{max(round(parse_bytes(chunks) * numbers / math.prod(shape)), least)}B"
     counts = [math.ceil(length / part) for length, part in zip(shape, chunks, strict=True)]
@@ -193,7 +193,7 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str
     )
     if n_theirs != n_ours:
         differences.append(f"{count(n_ours, 'block')}, not {count(n_theirs)}")
-    # The texts give no seed.
+    # The texts don't specify a seed.
     others = [name for name in theirs if name not in ("shape", "chunks", "seed")]
     return (*differences, *(_other(name, theirs[name], ours[name]) for name in others if theirs[name] != ours[name]))
 

@@ -1,4 +1,4 @@
-"""Sums, means and other statistics of an array in a file, of all of it or along some of its dimensions."""
+"""Sums, means and other statistics of an array in a file, over all or some of its dimensions."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def reduced(
     axes, remaining, numbers = x.get_axis_num(over), [dim for dim in x.dims if dim not in over], x.data
     each = [(1,) * len(lengths) if axis in axes else lengths for axis, lengths in enumerate(numbers.chunks)]
     if what in ("std", "var") and skipna:
-        # Dask's own warns on the worker of each place without any value.
+        # Dask's own functions warn on the worker about each place without any value.
         parts = numbers.map_blocks(moments, axes, new_axis=x.ndim, chunks=(*each, (3,)), dtype="float64")
         parts = parts.rechunk(dict.fromkeys(axes, -1))
         result = parts.map_blocks(variance, axes, drop_axis=(*axes, x.ndim), dtype="float64")
@@ -91,7 +91,7 @@ def reduced(
     if what not in ("percentile", "histogram"):
         return getattr(x, what)(over, skipna=skipna, dtype="float64"), None
     if what == "percentile":
-        # xarray's quantile calls NumPy once for each place where values are missing.
+        # If values are missing, xarray's quantile calls NumPy once for each place.
         numbers = numbers.rechunk({axis: -1 if axis in axes else "auto" for axis in range(x.ndim)})
         result = numbers.map_blocks(percentiles, percent, axes, drop_axis=axes, dtype=x.dtype, meta=np.empty(0))
         return xr.DataArray(result, dims=remaining), None
@@ -217,13 +217,13 @@ def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     n_bytes, block = math.prod(shape) * item, math.prod(blocks) * item
     n_reduced = math.prod(shape[axis] for axis in resolved["axes"])
     at_once, passes = resolved["what"] == "percentile", 2 if resolved["what"] == "histogram" else 1
-    # A block as it is stored, as it is worked on, and which of it is missing; a percentile waits for whole dimensions.
+    # A block as stored, as computed with, and its mask of missing values; a percentile needs whole dimensions.
     held_ = 3 * max(block, n_reduced * item if at_once else 0) * threads_per_worker
     answer = n_bytes // max(1, n_reduced)
     if resolved["what"] == "histogram":
         remaining = [axis for axis in range(len(shape)) if axis not in resolved["axes"]]
         answer, counts = (8 * resolved["bins"] * math.prod(of[axis] for axis in remaining) for of in (shape, blocks))
-        # Those of a few blocks wait to be added up.
+        # The counts of a few blocks wait to be added.
         held_ += 6 * counts * threads_per_worker
     stays = n_bytes if at_once else answer * 2
     return Needs.of(
@@ -262,7 +262,7 @@ def _right(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
     what, value, axes = resolved["what"], results["value"], tuple(resolved["axes"])
     x = _numbers(_found(resolved)[0], what, resolved["missing"])
     remarks, n_known = " ".join(resolved["remarks"]), x.size - int(results["gaps"])
-    # NaN stands for places without any value where missing ones are left out.
+    # If missing values are left out, NaN means a place without any value.
     beyond_range = da.isinf(value) if resolved["missing"] == "leave out" else ~da.isfinite(value)
     if computed(client, beyond_range.any())[0]:
         return Check(
@@ -275,7 +275,7 @@ def _right(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
         words = f"{int(same)} of the {x.size} values are the one that was found, and {int(beyond)} lie beyond it."
         return Check(passed=bool(same > 0 and beyond == 0), what=f"{words} {remarks}".strip())
     if value.ndim:
-        # Both ends and the middle of each dimension that is left.
+        # Check both ends and the middle of each remaining dimension.
         of_what = f"{math.prod(min(3, length) for length in value.shape)} of the {value.size} values differ"
         for axis, whole in enumerate(axis for axis in range(x.ndim) if axis not in axes):
             places = sorted({0, value.shape[axis] // 2, value.shape[axis] - 1})
@@ -298,7 +298,7 @@ def _right(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
     if np.dtype(resolved["stored"]).kind in "iu" and size > _WHOLE and what not in _EXACT:
         remarks = f"{remarks} Whole numbers above 2⁵³ are rounded to 16 digits, NumPy's as well.".strip()
     off = float(np.nanmax(np.abs(np.asarray(got) - expected), initial=0))
-    # Sums are made pairwise: rounding grows with the logarithm of their length, which is below 64.
+    # Pairwise summation: rounding grows with the logarithm of the length, which is below 64.
     allowed = 0.0 if what in _EXACT else 64 * float(np.finfo(resolved["dtype"]).eps) * size
     same = (
         np.array_equal(got, expected, equal_nan=True) if what in _EXACT else (np.isnan(got) == np.isnan(expected)).all()
@@ -331,7 +331,7 @@ def _counted(resolved: Mapping[str, Any], results: Mapping[str, Any], x: da.Arra
     nearest = da.where(x < value, x, -np.inf).max(), da.where(x > value, x, np.inf).min()
     low, high, before, after = map(float, computed(client, (x < value).sum(), (x <= value).sum(), *nearest))
     rank = resolved["percent"] / 100 * (n_known - 1)
-    # The numbers of the two ranks around it, by the count of smaller ones: the value itself, or its neighbor.
+    # Values at the two ranks around it: the value itself or a neighbor, depending on the number of smaller ones.
     below, above = (value if low <= at < high else before if at < low else after for at in (rank // 1, -(-rank // 1)))
     off, size = abs(value - below - (above - below) * (rank % 1)), max(abs(below), abs(above))
     passed = low <= rank // 1 + 1 <= high and off <= 64 * float(np.finfo(resolved["dtype"]).eps) * size

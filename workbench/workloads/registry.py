@@ -151,7 +151,7 @@ class Template:
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the form: properties with title, description, default, bounds and examples."""
-        # At each key that is typed a form is drawn anew.
+        # A copy, as forms are rebuilt at each key and may change it.
         return deepcopy(self._form)
 
     @property
@@ -235,7 +235,7 @@ class Template:
             resolved, notes = self._prepared(values, given, around)
         if saving.get("save") is not None:
             saving["save"] = self._target(resolved, **saving)
-        # The process that runs it has another working folder.
+        # Store absolute paths: the run's process has another working folder.
         given |= {name: (saving | resolved)[name] for name in given.keys() & (*self.paths, *self.referring)}
         return Parameters(
             workload=self.name,
@@ -287,7 +287,7 @@ class Template:
         if isinstance(answer, Needs):
             return answer
         try:
-            # What another process answers is JSON.
+            # The answer of another process is JSON.
             return Needs.model_validate(answer) if isinstance(answer, dict) else _holding(int(parse_bytes(answer)))
         except (TypeError, ValueError) as err:
             raise BadInputError(
@@ -371,7 +371,7 @@ class Template:
         return self.summarise(results), self.check(parameters, results, client)
 
     def cell(self, parameters: Parameters, cluster: str | None = None, *, on_gpu: bool = False) -> str:
-        """Return the notebook cell that does the same with Dask or with CuPy, on a cluster of ours if one is named."""
+        """Return a notebook cell that does the same with Dask or CuPy, on the named cluster if any."""
         if "code" not in self.declares:
             return self._plain_cell(parameters, cluster, on_gpu)
         text = self._ask("code", parameters.resolved, on_gpu=on_gpu)
@@ -413,7 +413,7 @@ class Template:
                 "save",
             )
         for name, value in resolved.items():
-            # Any parameter may name a file that is read, in a user's function as well.
+            # Any text parameter may name a file that is read, in a user's function as well.
             read = [] if not isinstance(value, str) else [value] if "://" in value else matches(value)
             if any(overlap(each, str(to)) for each in read):
                 raise BadParameterError(
@@ -444,12 +444,12 @@ def _holding(n_bytes: int) -> Needs:
 
 def on_host(collection: Any) -> Any:
     """Return a collection with its GPU blocks moved to the host, if its kind may lie there."""
-    # Of the class: a delayed value says yes to every question.
+    # Ask the class: a delayed value claims to have every attribute.
     if not hasattr(type(collection), "to_backend"):
         return collection
     if not hasattr(type(collection), "to_dask_array"):
         return collection.to_backend("numpy")
-    # What is found of a whole column, its sum for example, is a number, which has no backend.
+    # A reduced column, such as its sum, is a scalar without a backend.
     return collection.to_backend("pandas") if collection.ndim else collection
 
 

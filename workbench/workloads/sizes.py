@@ -1,4 +1,4 @@
-"""Shape and blocks of an array from the user's input (a size, a shape, blocks), with the reason for each choice."""
+"""Shape and blocks of an array from the user's input, with the reason for each choice."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def block_rows(
     preferred = max(min(preferred, max(share, smallest)), at_least, math.ceil(rows / most))
     count = math.ceil(rows / preferred)
     if threads and preferred > smallest and threads < count < 2 * threads * _BLOCKS_PER_THREAD:
-        # Of few blocks one thread more has one more, while others wait.
+        # With few blocks, make their number a multiple of the threads, so that none is idle at the end.
         preferred = max(at_least, math.ceil(rows / (math.ceil(count / threads) * threads)))
     return _even_out(rows, preferred) if preferred > at_least else min(preferred, rows)
 
@@ -214,7 +214,7 @@ def _good_block(request: ArrayRequest, shape: tuple[int, int], threads: int | No
         most = _GOOD_NUMBER_OF_BLOCKS // math.ceil(columns / width)
         n_bytes, itemsize = request.block_bytes, request.dtype.itemsize
         return block_rows(rows, width, itemsize, threads=threads, most=most, n_bytes=n_bytes), width
-    # Of whole tiles each block is a task, and nothing of it but a tile is ever in memory.
+    # A block of whole tiles is one task, which holds only one tile in memory.
     tiled = request.multiple > 1
     smallest = request.multiple if tiled else math.isqrt(_SMALLEST_BLOCK // request.dtype.itemsize)
 
@@ -272,7 +272,7 @@ def _block_of_size(request: ArrayRequest, shape: tuple[int, int], n_bytes: int) 
         return min(rows, elements // columns), columns
     side = math.isqrt(elements)
     if rows == columns:
-        # As long as wide, so that they meet those of the transpose.
+        # Square, so that they match the blocks of the transpose.
         return min(rows, side), min(rows, side)
     width = min(columns, max(side, elements // rows))
     return min(rows, elements // width), width
@@ -341,7 +341,7 @@ def random_array(
 ) -> Resolution:
     """Return shape, block sizes and dtype of a generated array, from the user's input and the available memory."""
     stored = np.dtype(values["dtype"])
-    # Dask's products make float64 of whole blocks, and ours of a tile at a time.
+    # Dask's products convert whole blocks to float64, ours a tile at a time.
     whole = stored.kind != "f" and values.get("method") != "workbench"
     if whole and layout == "wide":
         liked = {**liked, "block_bytes": _WHOLE_BLOCK_BYTES}

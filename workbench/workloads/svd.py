@@ -56,7 +56,7 @@ def held(*collections: Any) -> tuple[Any, ...]:
     collections = dask.persist(*collections)
     wait(collections)
     if dask.config.get("array.backend", "numpy") == "cupy":
-        # A task there ends when its kernels are launched.
+        # A task on a GPU ends when its kernels are launched.
         from workbench.linalg.backend import wait_for_gpus
 
         wait_for_gpus()
@@ -121,7 +121,7 @@ def compressed_svd(
 
         u, _, v = result = svd_compressed(x, k, tol=tol, seed=seed, keep=not compute)
         return u, da.from_array(result.values), v, result.certificate, seconds_to_make
-    # A RandomState makes its numbers where x is, on the CPU or a GPU.
+    # A RandomState draws its numbers where x is, on the CPU or a GPU.
     rs = da.random.RandomState(seed)
     u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
     return u, s, v, None, seconds_to_make

@@ -69,7 +69,7 @@ def svd_of_file(
     ours = method == "workbench"
     found = found_in("svd_of_file", locals(), rows=rows)
     x, complete = matrix_of_file(found, k, chunks, missing)
-    if center and not (ours and k is not None):  # Ours takes the means off inside its products.
+    if center and not (ours and k is not None):  # ours subtracts the means inside its products
         x = x - means(x, compute)
     seconds_to_make = None
     if persist:
@@ -86,23 +86,23 @@ def svd_of_file(
     if k is None:
         u, s, v = da.linalg.svd(x)
         if x.npartitions == 1:
-            # Dask's SVD of a single block doesn't keep hold of what its graph needs: means, or the block itself.
+            # Dask's SVD of a single block drops tasks that its graph needs: those of the means, or of the block itself.
             u, s, v = dask.persist(u, s, v)
     else:
-        # A RandomState makes its numbers where x is, on the CPU or a GPU.
+        # A RandomState draws its numbers where x is, on the CPU or a GPU.
         rs = da.random.RandomState(seed)
         u, s, v = da.linalg.svd_compressed(x, k, iterator=iterator, n_power_iter=n_power_iter, seed=rs, compute=compute)
     return u, s, v, None, complete, seconds_to_make
 
 
 def matrix_of_file(source: Found, k: int | None, chunks: Any, missing: str) -> tuple[da.Array, Any]:
-    """Return an array in a file as a matrix in blocks that suit its SVD, and a mask of the rows or columns kept.
+    """Return an array in a file as a matrix in blocks for its SVD, and the remaining rows or columns.
 
     Missing values are refused, filled or left out; the last two take one more pass first.
     """
     chunks = tuple(chunks) if isinstance(chunks, list) else chunks
     blocks, chunks, _ = cut(source, k, chunks, Surroundings())
-    # Onto the GPU where array.backend says so, else nowhere: as it is stored, which may be an eighth of the bytes.
+    # Move blocks to the GPU (if array.backend is "cupy") as stored, which may be an eighth of the bytes.
     x = array_of(source, blocks, missing).to_backend().astype(source.working_type).rechunk(chunks)
     return without_gaps(x, missing, source.path)
 
@@ -111,7 +111,7 @@ def means(x: da.Array, compute: bool) -> da.Array:
     """Return the means of the columns."""
     mean = x.mean(axis=0)
     if compute:
-        # Known beforehand, the means let each block pass by; otherwise all of them wait in memory for the means.
+        # Compute the means first, or all blocks would wait in memory for them.
         mean = mean.persist()
         wait(mean)
     return mean
@@ -151,7 +151,7 @@ def cut(
             return direct, direct, _read_note(array, direct, k)
     elif all(part % stored == 0 or part == length for part, stored, length in _axes(array, chosen)):
         return chosen, chosen, notes
-    # Several stored blocks as one where they are small.
+    # Read several small stored blocks as one.
     part = tuple(map(min, array.chunks, array.shape))
     read = grown(part, array.shape, max(1, _READ_BYTES // np.dtype(array.working_type).itemsize))
     why = "a full SVD needs whole rows or columns in each" if k is None else "as good for the products as for memory"
@@ -208,7 +208,7 @@ def _read_note(found: Found, direct: tuple[int, ...], k: int | None) -> tuple[st
 def _matrix_of_file(resolved: Mapping[str, Any]) -> da.Array:
     found = found_in("svd_of_file", resolved, rows=resolved["rows"])
     x, _ = matrix_of_file(found, resolved["k"], resolved["chunks"], resolved["missing"])
-    # The check goes over the blocks one by one, so none may wait for the means of the columns.
+    # The check processes blocks one by one, so none may wait for the means.
     return x - means(x, compute=True) if resolved["center"] else x
 
 

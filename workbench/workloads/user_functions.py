@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 DEADLINE = 10.0
 """Time limit in seconds to import a file if only its forms are wanted."""
 
-_PATIENCE = 30.0  # seconds more for the process itself, which on a busy machine takes its time to begin
+_PATIENCE = 30.0  # additional seconds for the process to start on a busy machine
 _FORGET = 300.0  # seconds after which a file that could not be imported is tried again: a package may be there now
-_REFUSED = "workbench.errors.BadInputError: "  # before the sentence of a function that refuses parameters
-_MOST_PRINTED = 2**20  # characters of what a run prints that are kept in its log
+_REFUSED = "workbench.errors.BadInputError: "  # prefix of the message if a function refuses parameters
+_MOST_PRINTED = 2**20  # characters of a run's output that are stored in its log
 _remembered: dict[str, tuple[float, Contents]] = {}
 
 
@@ -280,7 +280,7 @@ def made(description: Described, where: str, shown: str, sha: str, origin: str |
         small=(),
         referring=tuple(name for name, each in description.form["properties"].items() if signatures.sequence(each)),
         summary_of=function_results.values,
-        # Unknown before it has returned.
+        # Known only after the function has returned.
         arrays_of=function_results.arrays,
         computes=True,
         description=description,
@@ -292,7 +292,7 @@ def made(description: Described, where: str, shown: str, sha: str, origin: str |
 
 
 def loaded(function: Function, shown: str) -> Own:
-    """Import the function of a record, in the run's process, and work in the folder of its file from here on.
+    """Import the function of a record in the run's process, and make its file's folder the working folder.
 
     Raises FailedError if it is no longer the requested one.
     """
@@ -302,7 +302,7 @@ def loaded(function: Function, shown: str) -> Own:
     with _briefly():
         module = importing.load(where, ships=where.endswith(".py"))
     callable_: Callable[..., Any] | None = importing.functions(module).get(name)
-    # After all was read that travels.
+    # Check the hash after reading all modules that are sent to workers.
     if importing.sha_of(module) != function.sha:
         raise FailedError(
             f"{Path(where).name}, or a module next to it, was changed after this run was submitted. Run it again."
@@ -351,7 +351,7 @@ def contents(where: str) -> Contents:
             result = Contents(error=str(err), files=(stamp,) if (stamp := importing.stamp(where)) else ())
         answered_at = time.time()
         _remembered[where] = answered_at, result
-        # What fails at once is asked again by the next command, since what it lacked may be there.
+        # Don't store quick failures: the next command tries again, as a missing package may have been installed.
         if result.files and (result.error is None or answered_at - began > DEADLINE):
             with contextlib.suppress(OSError, FailedError):
                 _cache(where).parent.mkdir(mode=0o700, exist_ok=True)
@@ -399,7 +399,7 @@ def _ask_process(
     """
     file = Path(where).name
     folder = importing.working_folder(where) if where.endswith(".py") else Path()
-    # Files without a name: this process may be killed while it waits, and nothing is left then.
+    # Unnamed files, so that nothing remains if this process is killed while it waits.
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as stack:
         question: dict[str, Any] = {
             "where": where,
@@ -425,7 +425,7 @@ def _ask_process(
         except subprocess.TimeoutExpired:
             pass  # killed below, which its return code shows
         finally:
-            # And what it may have started.
+            # Kill the whole process group.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -115,7 +115,7 @@ class Needs(BaseModel, frozen=True):
 
     @classmethod
     def of(cls, *, held: int, kept: int = 0, **others: Any) -> Needs:
-        """Return the needs of a worker with `held` bytes in use at once, while `kept` stays on all of them together."""
+        """Return needs with `held` bytes in use in a worker at once, and `kept` bytes that stay on all workers."""
         return cls(held_per_worker=held, held_total=kept + held, kept=kept, **others)
 
     @property

@@ -44,7 +44,7 @@ def compute(template: Template, parameters: Parameters, module: str) -> Computed
     made_at = time.perf_counter()
     results = {name: host(value) for name, value in alone.compute(xp, x, resolved).items()}
     held = resolved.get("persist", False)
-    # CuPy's answers are there when they are on the host.
+    # CuPy's results are complete once they are on the host.
     seconds = time.perf_counter() - (made_at if held else began)
     defaults = dict.fromkeys(template.values) | ({"seconds_to_make": made_at - began} if held else {})
 
@@ -60,7 +60,7 @@ def compute(template: Template, parameters: Parameters, module: str) -> Computed
 
 def memory(template: Template, resolved: Resolved) -> int:
     """Return the bytes that the process needs at once."""
-    # What LAPACK decomposes are float64's, whatever the array holds.
+    # LAPACK decomposes float64, whatever the array's dtype.
     itemsize = max(np.dtype(resolved["dtype"]).itemsize, 0 if _of(template).check is None else 8)
     return _of(template).copies * math.prod(resolved["shape"]) * itemsize
 

@@ -410,7 +410,7 @@ class Queue(Profile, Commands):
 
 
 def _in_quotes(script: str) -> str:
-    """Return a script as a Python string over several lines, escaped so that no option in it can end the string."""
+    """Return a script as a multi-line Python string; quotes in its options are escaped."""
     escaped = script.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""\\\n{escaped}"""'
 

@@ -87,7 +87,7 @@ Step = Annotated[
 
 
 _SHOWN = 500
-"""Samples of a scatter plot that are kept with a run: a list of runs is sent whole."""
+"""Samples of a scatter plot that are stored with a run: a list of runs is sent whole."""
 _COMPONENTS_SHOWN = 4
 _LABELS = 20
 
@@ -249,7 +249,7 @@ def _needs(threads_per_worker: int, **resolved: Any) -> Needs:
     read = (2 * min(_BLOCK_BYTES, packed) + 6 * width * n_samples * 8 + drawing) * threads_per_worker
     held = (2 * block + _TILES + 6 * width * n_samples * 8 + drawing) * threads_per_worker + compiled
     if on_device:
-        # The block, and it without what is left out; the tile in both precisions, and narrow factors of all its rows.
+        # The block, and its rows that take part; the tile in both precisions, and narrow factors of all its rows.
         tile = device.tile_bytes(n_variants, n_samples) + device.tile_bytes(n_variants, n_samples, 8)
         narrow = width * (4 * -(-block // -(-n_samples // 4)) * 8 + 6 * n_samples * 8)
         held = (2 * block + tile + tile * width // ROWS_IN_SINGLE + narrow) * threads_per_worker
@@ -356,7 +356,7 @@ def _check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
     values, off_by = found.anew()
     off = np.abs(values - found.singular_values) / (found.singular_values[0] or 1.0)
     products = float(np.finfo(found.certificate.dtype.partition(",")[0]).eps)
-    # The pass adds up numbers of all variants: rounding grows with the root of how many (Higham, Mary, SISC 41, 2019).
+    # The pass adds numbers of all variants: rounding grows with the root of their number (Higham, Mary, SISC 41, 2019).
     summing = 4 * float(np.finfo(float).eps) * math.sqrt(max(1, len(found.kept)))
     expected = 1.5 * found.certificate.residuals + 16 * products + summing
     detail = (

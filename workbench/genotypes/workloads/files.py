@@ -69,7 +69,7 @@ def _quality_needs(threads_per_worker: int, **resolved: Any) -> Needs:
     """Estimate one pass in which blocks are read, and numbers of each site and sample come back."""
     n_variants, n_samples = resolved["shape"]
     packed = n_variants * -(-n_samples // 4)
-    # The block in the file's codes and in ours, and two planes of the bits that are counted.
+    # The block in the file's codes and in ours, and two planes of bits.
     held = (4 * min(_BLOCK_BYTES, packed) + 64 * n_samples) * threads_per_worker
     answer = 8 * (7 * n_variants + 6 * n_samples)
     return Needs.of(
@@ -217,7 +217,7 @@ def _relatives_needs(threads_per_worker: int, **resolved: Any) -> Needs:
     n_variants, n_samples = resolved["shape"]
     packed = n_variants * -(-n_samples // 4)
     tile = min(TILE, n_samples)
-    # Four counts of each pair and six numbers that follow from them; and the bits of two tiles, joined.
+    # Four counts of each pair and six derived numbers; and the bits of two tiles.
     held = (80 * tile**2 + 4 * tile * -(-n_variants // 4)) * threads_per_worker
     return Needs.of(
         input_bytes=packed,
@@ -372,7 +372,7 @@ def _packing_needs(threads_per_worker: int, **resolved: Any) -> Needs:
     n_variants, n_samples = resolved["shape"]
     packed = n_variants * -(-n_samples // 4)
     rows = block_rows(n_variants, n_samples)
-    # The check has a block of the source and one of the store in a byte for each genotype, and where they differ.
+    # The check holds a block of the source and of the store, a byte for each genotype, and their differences.
     held = 13 * rows * -(-n_samples // 4) * threads_per_worker + _STORES
     return Needs.of(
         input_bytes=packed,

@@ -80,7 +80,7 @@ def _of_quality(arrays: xr.Dataset) -> Iterator[Picture]:
         rarer,
         _BINS,
     )
-    # Of so many samples whole numbers are unknown, and as many of them lie in each bin.
+    # Counts are whole numbers, so give each bin as many of them as the others.
     n_samples = max(1, len(missing))
     counts = np.rint(unknown * n_samples)
     low, high = float(counts.min(initial=n_samples)), float(counts.max(initial=0))
@@ -90,7 +90,7 @@ def _of_quality(arrays: xr.Dataset) -> Iterator[Picture]:
     yield _histogram("missing", f"{formats.count(len(unknown), 'variant')} by what is unknown", "Unknown, %", *shares)
     p = np.sort(np.maximum(vector(arrays["hwe_p"]), np.finfo(float).tiny))
     if n := int(np.isfinite(p).sum()):
-        # All of the smallest, and fewer and fewer of the others.
+        # All of the smallest p, and fewer of the larger ones.
         rank = np.unique(np.geomspace(1, n, min(n, MOST_DOTS // 10)).round()).astype(int)
         expected = -np.log10((rank - 0.5) / n)
         lines = Line(expected, -np.log10(p[rank - 1]), "variants"), Line(expected, expected, "in equilibrium")
@@ -141,7 +141,7 @@ def _tallest(x: Numbers, y: Numbers) -> npt.NDArray[np.intp]:
     """Return the places of the largest values of all stretches, as many as a picture shows."""
     if len(x) <= MOST_DOTS:
         return np.arange(len(x))
-    # Half for the tops of stretches, half spread evenly, so that what is ordinary is seen too.
+    # Half of the dots are the tops of stretches, half are spread evenly, to show ordinary values as well.
     edges = np.linspace(0, len(x), MOST_DOTS // 2 + 1).astype(int)
     order = np.argsort(x, kind="stable")
     tops = [order[low:high][np.argmax(y[order[low:high]])] for low, high in pairwise(edges)]

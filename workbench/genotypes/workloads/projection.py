@@ -102,7 +102,7 @@ def _projection_needs(threads_per_worker: int, **resolved: Any) -> Needs:
     (n_variants, n_samples), (m, k) = resolved["shape"], resolved["loadings"]
     packed = min(m, n_variants) * -(-n_samples // 4)
     block = min(2**23, packed)
-    # Counts of some rows in floating point, and twice while they are centered.
+    # Counts of some rows in floating point, twice while they are centered.
     held = (2 * block + 256 * n_samples * 20 + 8 * k * n_samples) * threads_per_worker
     return Needs.of(
         input_bytes=packed,

@@ -261,7 +261,7 @@ def _stamp(path: str) -> Any:
     files = [Path(name) for name in (path, *three_files(path))]
     try:
         stamps = tuple((each.stat().st_mtime_ns, each.stat().st_size) for each in files if each.is_file())
-    except OSError:  # a folder that may not be looked into, or a name too long for a file: who opens it says so
+    except OSError:  # an unreadable folder or too long a name, which opening reports
         return time.monotonic()
     return stamps or time.monotonic()
 

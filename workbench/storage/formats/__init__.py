@@ -14,7 +14,7 @@ from workbench.storage.formats.base import FORMATS, Format, Reader, bad
 from workbench.storage.places import Place
 from workbench.storage.zarrs import MARKS, is_marked
 
-# Files are asked in this order: any .zip file that isn't NumPy's may be a Zarr store, and any text a table.
+# Formats are tried in this order: any .zip file that isn't NumPy's may be a Zarr store, and any text a table.
 ALL: tuple[Format, ...] = (
     npy.NPY,
     npy.NPZ,
@@ -50,7 +50,7 @@ def format_of(place: Place) -> Format:
     if not fs.isfile(root) and fs.isdir(root):
         return _of_folder(place)
     if not fs.exists(root):
-        fs.info(root)  # which tells why
+        fs.info(root)  # its error says why
         raise FileNotFoundError(place)
     found = _of_file(place)
     if found is zarr.ZARR_ZIP:
@@ -87,7 +87,7 @@ def _of_file(place: Place) -> Format:
             f"{place} begins with {start!r}, as no {suffix} file does. It is damaged, or its name is wrong. Write it "
             f"again, or give the path of {FORMATS}."
         )
-    # Numbers with something between them: what is missing is the name by which we know.
+    # This looks like a table of numbers, which is only recognized by its name.
     hint = (
         " A table of numbers as text has a name that ends with .csv or .tsv." if start[:1] in b"-+.0123456789" else ""
     )

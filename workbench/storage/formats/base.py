@@ -111,7 +111,7 @@ class Held:
     @property
     def has_numbers(self) -> bool:
         """True if it holds some real numbers."""
-        # NumPy's text of types with fields isn't read again.
+        # The text of a dtype with fields can't be parsed.
         return self.n_bytes > 0 and self.dtype[0] not in "[{(" and np.dtype(self.dtype).kind in "biuf"
 
     def line(self) -> str:
@@ -139,7 +139,7 @@ class Held:
 def held_as(name: str, shape: Any, dtype: Any, **facts: Any) -> Held:
     """Describe an array of this shape and type; further facts are named as the fields are."""
     shape, kind = tuple(map(int, shape)), np.dtype(dtype)
-    # NumPy's text of any length has a name that isn't read again.
+    # The text of NumPy's StringDType can't be parsed.
     called = "str" if kind.kind == "T" else str(kind)
     return Held(name=name, shape=shape, dtype=called, n_bytes=math.prod(shape) * kind.itemsize, **facts)
 

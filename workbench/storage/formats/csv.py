@@ -104,7 +104,7 @@ def _is_number(text: str) -> bool:
 
 
 def _pieces(file: IO[bytes], begin: int) -> tuple[list[int], list[int]]:
-    """Return the bytes between which pieces of whole lines lie, and the number of rows up to the end of each."""
+    """Split a file into pieces of whole lines; return their limits in bytes and the rows up to each end."""
     file.seek(begin)
     starts, ends = [begin], [0]
     while piece := file.read(_PIECE_BYTES):

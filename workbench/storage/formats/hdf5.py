@@ -63,7 +63,7 @@ def find_hdf5(place: Place, array: str | None) -> Found:
         shape, dtype = dataset.shape, np.dtype(dataset.dtype)
         check(place, name, shape, dtype)
         for other in (each.file_name for each in (dataset.virtual_sources() if dataset.is_virtual else ())):
-            # HDF5 has the fill value where it isn't there.
+            # HDF5 reads fill values if the file is missing.
             if place.is_url or not ("%" in other or (Path(place.path).parent / other).exists()):
                 raise bad(f"{place} ({name}) is made of other files, of which {other} isn't on this machine. Copy it.")
         chunks = dataset.chunks and lengths(dataset.chunks)
@@ -108,11 +108,11 @@ def read_hdf5(path: str, array: str | None, options: dict[str, Any], *where: sli
     with fsspec.open(path, "rb", **known(path, options)) as file, h5py.File(file, "r") as datasets:
         if not (datasets[array].is_virtual or datasets[array].external):
             return datasets[array][where]
-    # What other files hold of it is found by the path of this one. Otherwise nothing is opened by its path: HDF5 would
-    # refuse a file that another process has open for writing.
+    # Open by path only here, where HDF5 needs it to find the other files: it would refuse a file that another process
+    # has open for writing.
     with h5py.File(path, "r") as datasets:
         access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-        # HDF5 looks for such files in the working directory, which is another one on a worker.
+        # By default HDF5 looks for these files in the working directory, which differs on a worker.
         access.set_efile_prefix(b"${ORIGIN}")
         return h5py.Dataset(h5py.h5d.open(datasets.id, (array or "").encode(), access))[where]
 

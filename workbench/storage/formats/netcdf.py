@@ -38,14 +38,14 @@ def found_of(picked: datasets.Picked) -> Found:
 
 
 def find_named(place: Place, array: str | None, select: str | None) -> Found | None:
-    """Find a variable whose dimensions have names; None for other arrays, about which xarray knows no more."""
+    """Find a variable whose dimensions have names; None for other arrays, which xarray can't describe better."""
     try:
         variable = find_dataset(place, array, None)
     except (BadParameterError, MissingError):
         raise
     except WorkbenchError:
         return None
-    # So xarray calls dimensions of HDF5 that have no names.
+    # xarray's name for dimensions of HDF5 without a name.
     if any(dim.startswith("phony_dim") for dim in variable.dims or ()):
         return None
     return find_dataset(place, array, select) if select else variable

@@ -15,7 +15,7 @@ from workbench.storage.formats.base import Format, Found, Listed, bad, check, ch
 from workbench.storage.places import Place
 
 _HEADERS = SerializableLock("headers of .npy")
-"""Cache that keeps objects alive which readers make anew, as a notebook's cell holds each of them."""
+"""Lock for reading headers, which some versions of Python can't do in several threads at once."""
 
 
 def npy_whole(place: Place) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -24,7 +24,7 @@ def npy_whole(place: Place) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         shape, fortran, dtype = npy_header(file)
         needed = file.tell() + math.prod(shape) * dtype.itemsize
         size = file.seek(0, os.SEEK_END)
-    # Objects are pickled, and are refused elsewhere.
+    # The size of pickled objects is unknown; they are refused elsewhere.
     if size < needed and not dtype.hasobject:
         raise bad(
             f"{place} is cut short: an array of {formats.by(shape)} {dtype} needs {needed} bytes and it has {size}. "

@@ -18,7 +18,7 @@ from workbench.storage.places import Place
 
 
 def is_part(name: str) -> bool:
-    """Return whether a file in a folder is a part of a Parquet table, as pandas, Dask and Spark write them."""
+    """Return whether a file in a folder is a part of a Parquet table, by the names that writers use."""
     return name.endswith((".parquet", ".parq")) and not name.startswith(("_", "."))
 
 

@@ -41,7 +41,7 @@ def columns_of(place: Place, array: str | None, schema: Any) -> list[str]:
         or types.is_null(each.type)
     ]
     labels = [name for name in schema.names if not name or name.startswith("__index_level_")]
-    # pandas also records which columns are its index; one that only counts is no column, and a dict.
+    # pandas records its index columns by name; a RangeIndex is a dict and no column.
     labels += [each for each in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(each, str)]
     available = [name for name in schema.names if name not in labels] or list(schema.names)
     columns = split(array) if array else available
@@ -67,7 +67,7 @@ class NoNumbersError(BadParameterError):
 def as_matrix(
     place: Place, array: str | None, columns: Sequence[str], format: str, n_rows: int, rows: int, n_columns: int
 ) -> Found:
-    """Find some of a table's columns as a matrix with so many rows, read a group of `rows` at a time."""
+    """Describe columns of a table as a matrix of `n_rows` rows, with blocks of `rows` rows."""
     shape, dtype = (n_rows, len(columns)), np.dtype("float64")
     remarks: tuple[str, ...] = ()
     check(place, None, shape, dtype)

@@ -36,7 +36,7 @@ def tiff_of(file: Any, place: Place) -> Any:
         raise MissingError(f"Reading {place} needs tifffile: {install('images')}.")
     from tifffile import TiffFile
 
-    # Of pages that can't be found tifffile speaks in its log alone.
+    # tifffile reports missing pages only in its log.
     records = logging.handlers.BufferingHandler(100)
     log = logging.getLogger("tifffile")
     log.addHandler(records)
@@ -63,7 +63,7 @@ def find_tiff(place: Place, array: str | None) -> Found:
         level = zarr.open_array(series.aszarr(level=0), mode="r")
         dims = tuple(series.axes.lower())
     check(place, name, level.shape, np.dtype(level.dtype))
-    # Of a picture rows and columns are plain; of a stack their names say which are meant.
+    # The axes of a single image are rows and columns; a stack needs names.
     named = len(level.shape) > 2 and len(set(dims)) == len(level.shape)
     chunks = lengths(level.chunks)
     return Found(
@@ -79,7 +79,7 @@ def look_tiff(place: Place) -> Listed:
             name = str(number) if len(pages.series) > 1 else ""
             packed = each.keyframe.compression.name.lower().replace("none", "") or None
             facts = count_written(place, "tiff", str(number), math.inf)
-            # Of a page; a series has more dimensions, or leaves out those of one sample.
+            # Chunks are those of a page; a series may have more dimensions, or drop those of length one.
             piece = each.keyframe.chunks[-len(each.shape) :]
             facts |= {"chunks": (1,) * (len(each.shape) - len(piece)) + piece, "dims": tuple(each.axes.lower())}
             arrays.append(held_as(name, each.shape, each.dtype, compression=packed, **facts))

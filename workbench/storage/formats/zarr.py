@@ -43,14 +43,14 @@ def find_zarr(place: Place, array: str | None, kind: str = "zarr") -> Found:
     dtype, shape = numpy_type(stored), lengths(stored.shape)
     check(place, name, shape, dtype)
     chunks, attributes = lengths(stored.shards or stored.chunks), stored.attrs.asdict()
-    # To xarray, whose mark the names of dimensions are, the fill value of format 2 means "missing".
+    # In format 2, xarray (which writes names of dimensions) takes the fill value for "missing".
     fills = stored.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes
     fill, named_dims = stored.fill_value if fills else None, dims if len(dims) == len(shape) else None
     return Found(place.path, name, kind, shape, dtype, chunks, attributes=attributes, fill=fill, dims=named_dims)
 
 
 def _in_group(place: Place, array: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """Return the name of the array meant, None for a single one without a name, and the dimensions of an image."""
+    """Return the array's name, None if the store is one array, and the dimensions of an image."""
     fs, root = files_at(place)
     images = images_of(fs, root)
     if array is None and images:
