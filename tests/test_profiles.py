@@ -240,7 +240,7 @@ def test_choices_are_kept_under_a_name_and_come_to_the_same_spec(
         (["up", "tpu", "--save-as", "night"], "Unknown profile 'tpu'"),
         (["up", "cpu", "--memory", "lots", "--save-as", "night"], "memory is 'lots'"),
         (["up", "cpu", "kind", "--save-as", "night"], "Given 'kind'. After the profile come its options"),
-        (["up", "night", "--forget"], "You kept no profile 'night'. You kept: none."),
+        (["up", "night", "--forget"], "You saved no profile 'night'. You saved: none."),
     ],
 )
 def test_what_cant_be_kept_is_told_and_nothing_is_kept(
@@ -275,7 +275,7 @@ def test_a_team_keeps_profiles_in_a_file_of_its_folder(
         assert "There is no profile ['cpu'] (in workbench.yaml here)" in (offered["several"].reason or "")
         assert offered["cpu"].title == "CPU"
         assert "can't be called so" in (offered["cpu-of-your-own"].reason or "")
-        with pytest.raises(NotFoundError, match=r"It stands in workbench\.yaml or in Dask's configuration"):
+        with pytest.raises(NotFoundError, match=r"It is defined in workbench\.yaml or in Dask's configuration"):
             forget("night")
     for text in ("{", "workbench: {profiles: [1]}", "[1]", "\x00"):
         file.write_text(text)
@@ -343,7 +343,7 @@ def test_a_profile_is_kept_and_forgotten_on_the_page(data_folder: Path) -> None:
         form = await html_at(service, "plan-form", chosen)
         assert 'data-workbench="forget"' in form
         await perform(service, "forget_profile", chosen)
-        with pytest.raises(NotFoundError, match="You kept no profile 'night'"):
+        with pytest.raises(NotFoundError, match="You saved no profile 'night'"):
             await perform(service, "forget_profile", chosen)
         await service.close()
 

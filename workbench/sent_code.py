@@ -169,7 +169,7 @@ def missing_here(n_workers: int) -> dict[str, dict[str, int]]:
 def can_import(module: str) -> bool:
     """Return whether a module can be imported where Dask computes now: on all workers of a cluster, or here.
 
-    Workers are asked once, and again when others have arrived.
+    Workers are queried once, and again when others have arrived.
     """
     client = cluster_client()
     if client is None or client.asynchronous or _in_task():
@@ -259,12 +259,12 @@ def unconnected(client: Client) -> str | None:
     if len(there) < 2:
         return None
 
-    async def asked() -> dict[str, Any]:
+    async def answered() -> dict[str, Any]:
         asking = client.run(Travelling(remote.unreachable), there, _CONNECTING, workers=there, on_error="ignore")
         return await asyncio.wait_for(asking, 2 * _CONNECTING)
 
     try:
-        answers = client.sync(asked)
+        answers = client.sync(answered)
     except (TimeoutError, OSError):
         return None  # Other checks report workers that don't answer.
     for host, address, reason in (each for found in answers.values() if isinstance(found, list) for each in found):
@@ -399,7 +399,7 @@ def everywhere(function: Callable[[], None]) -> None:
 def reach_cluster() -> None:
     """Let functions of ours run on the cluster that Dask computes with now, if any: see `make_ready`.
 
-    Each cluster is asked once, before the first graph with functions of ours is made for it.
+    Each cluster is queried once, before the first graph with functions of ours is made for it.
     """
     client = cluster_client()
     if client is None or client in _reached or client.asynchronous or _in_task():

@@ -75,7 +75,7 @@ class _Owner:
     async def run(self) -> int:
         self.update(**processes.itself(), versions=versions())
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.end, "asked to by a signal")
+            asyncio.get_running_loop().add_signal_handler(number, self.end, "requested by a signal")
         self.tasks.append(asyncio.create_task(repeat(self._end_without_folder, folders.HEARTBEAT)))
         actions = (self.scale, self.adapt, self.restart, self.stop, fork)
         async with answering(records.folder(self.record.name), {each.__name__: each for each in actions}):
@@ -271,7 +271,7 @@ class _Owner:
 
     async def stop(self) -> None:
         self.update(status="stopping")
-        self.end("asked to")
+        self.end("requested")
 
     async def _close(self) -> str | None:
         """Close the cluster cleanly if that is quick, else kill it; return a message on what still runs elsewhere."""

@@ -45,7 +45,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True):
     profile: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
     """Name of the profile. "numpy" and "cupy" aren't clusters: one process computes, without Dask."""
     n_workers: Annotated[int, Field(ge=0)]
-    """Number of workers to start; 0 for a cluster that already runs, until it is asked."""
+    """Number of workers to start; 0 for a cluster that already runs, until it reports its own."""
     threads_per_worker: Annotated[int, Field(ge=1)] | None
     """Threads of each worker; None if only the workers know, once they have arrived."""
     memory_limit: Annotated[int, Field(ge=1)] | None
@@ -84,7 +84,7 @@ class ClusterSpec(BaseModel, frozen=True, strict=True):
 
     @property
     def is_known(self) -> bool:
-        """True if the workers' threads and memory are known; a running scheduler must first be asked."""
+        """True if the workers' threads and memory are known; a running scheduler must first report them."""
         return self.threads_per_worker is not None and self.memory_limit is not None
 
     @property

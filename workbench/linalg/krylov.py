@@ -1,6 +1,6 @@
 """Leading singular values and right singular vectors of a matrix that can only be read from end to end.
 
-A block Krylov space of AᴴA is built with one product AᴴA Q a pass. All of its blocks and products are kept, so that
+A block Krylov space of AᴴA is built with one product AᴴA Q a pass. All of its blocks and products are stored, so that
 the Rayleigh–Ritz step and the residuals cost no pass [1]. Passes end when the bounds of `certificate` meet the
 tolerance and the pass before already had bounds that contain what this one found.
 

@@ -50,7 +50,7 @@ _PART = 206
 _CACHED = 2**26
 """Bytes up to which a file is read at once, and again where its connection breaks."""
 _PAUSES = (0.2, 0.5, 1, 2)
-"""Seconds before a web server is asked again."""
+"""Seconds before each retry of a request to a web server."""
 _NO_PARTS = ("block_size=0", "Cannot seek streaming HTTP file")
 """fsspec's messages where a web server sends files as a whole only, or doesn't report their size."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

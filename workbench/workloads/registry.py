@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _ANSWERING = 120.0
 """Time limit in seconds to inspect what parameters name, such as a file."""
 
-_UNKNOWN = Needs(known=False, sentence="How much memory it needs is known once it has begun.")
+_UNKNOWN = Needs(known=False, sentence="How much memory it needs is known once it runs.")
 
 Resolution = tuple[dict[str, Any], tuple[str, ...]]
 

@@ -325,7 +325,7 @@ class _Brief(io.TextIOBase):
             self._to.write(redact(text[: self._left]))
             self._left -= len(text)
             if self._left <= 0:
-                self._to.write("\n… More was printed, and is not kept.\n")
+                self._to.write("\n… Further output is not stored.\n")
         return len(text)
 
     def flush(self) -> None:

@@ -114,7 +114,7 @@ def _confirmed_login(server: Server) -> Any:
                     "auth out, or change them."
                 ) from err
             except ValueError as err:  # there is no token
-                raise BadInputError(f"The gateway at {server.address} can't be asked: {_short(err)}.") from err
+                raise BadInputError(f"The gateway at {server.address} can't be queried: {_short(err)}.") from err
             return self.login.pre_request(answer)
 
         def post_response(self, answer: Any, context: Any = None) -> None:
@@ -318,7 +318,7 @@ class GatewayChoices(BaseModel, frozen=True, extra="forbid", protected_namespace
 
 
 def _model(about: About | None) -> type[GatewayChoices]:
-    """Return the model of the choices, with the options that the server declares, if it was asked."""
+    """Return the model of the choices, with the options that the server declares, if it was contacted."""
     own_fields = GatewayChoices.model_fields
     fields: dict[str, Any] = {"address": (_Address, _configured("address") or ...)}
     if about is not None:

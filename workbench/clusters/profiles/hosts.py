@@ -249,8 +249,8 @@ class _Worker:
             connection.close()
         if not ended and self.about is not None:
             raise FailedError(
-                f"The worker on {self.machine.host} ended, unasked. It is started anew in {duration(_AGAIN)}; the log "
-                "of the cluster holds what it said."
+                f"The worker on {self.machine.host} ended unexpectedly. It restarts in {duration(_AGAIN)}; the log of "
+                "the cluster has its output."
             )
         if not ended:
             raise FailedError(self.machine.no_worker("\n".join(self._said), process.exit_status))

@@ -85,12 +85,12 @@ def _offered(name: str, profile: Profile, choices: Mapping[str, Any], where: str
             choices_text = ", ".join(f"{each}={value}" for each, value in choices.items())
             title, summary = name, f"{title}{f' with {choices_text}' if choices_text else ''}. From {where}."
             model = profile.choices(around.inventory)
-            # Choices that only a server knows are checked when it is asked.
+            # Choices that only a server knows are checked when it is contacted.
             relevant = {
                 each: value for each, value in choices.items() if each in model.model_fields or not profile.takes(each)
             }
             wrong = profile.complaint(relevant, model)
-            reason = reason or (f"{wrong} It is kept so in {where}." if wrong else None)
+            reason = reason or (f"{wrong} It is saved so in {where}." if wrong else None)
     except FailedError as err:
         reason = str(err)
     described = {"name": name, "title": title, "summary": summary, "group": profile.group}

@@ -61,8 +61,8 @@ def forget(name: str) -> None:
     with named_choices.changing():
         mine = named_choices.read("profiles")
         if name not in mine:
-            where = f" It stands in {FILE} or in Dask's configuration: take it out there." if name in saved() else ""
-            raise NotFoundError(f"You kept no profile {quoted(name)}.{where} You kept: {', '.join(mine) or 'none'}.")
+            where = f" It is defined in {FILE} or in Dask's configuration: remove it there." if name in saved() else ""
+            raise NotFoundError(f"You saved no profile {quoted(name)}.{where} You saved: {', '.join(mine) or 'none'}.")
         named_choices.write("profiles", {each: about for each, about in mine.items() if each != name})
 
 

@@ -166,9 +166,9 @@ def _why(choices: SshChoices, n_workers: int) -> list[str]:
     if many > n_workers:
         why.append(f"Warning: {formats.count(many - n_workers, 'machine')} of {many} will have no worker.")
     if choices.threads_per_worker is None and not choices.gpus:
-        why.append("Threads: the cores that may be used on a machine, shared out among its workers; it is asked.")
+        why.append("Threads: the usable cores of a machine, as it reports them, shared among its workers.")
     if choices.memory is None:
-        why.append("Memory: what may be used on a machine, shared out by threads; it is asked.")
+        why.append("Memory: the usable memory of a machine, as it reports it, shared by threads.")
     at = f"at {choices.listen}, as chosen" if choices.listen else "at the address by which the first machine is reached"
     why.append(f"The scheduler runs here and listens {at}; the machines must be able to connect to it.")
     if encrypted(choices.encrypt) == "tls":
