@@ -43,8 +43,7 @@ SINGLE = 5e-6
 WITHIN = 0.1
 # Values with a smaller relative error hardly change any more.
 SETTLED = 0.05
-# Multiples of the rounding error: a value below the first can't be told from zero, an error not become smaller than
-# the second.
+# Multiples of the rounding error: smaller values can't be distinguished from zero; errors can't become smaller.
 ZERO, LIMITED = 4.0, 3.0
 # Number of passes over which the shrinking of bounds is measured, to recognize values as dense as those of noise.
 TREND = 4
