@@ -140,7 +140,7 @@ def test_what_no_gpu_tells_has_no_plot_but_a_reason():
 
 def test_a_gpu_without_values_and_reasons_is_named():
     page = shown(batch(sample(0), sample(0, 1)), batch(sample(1), replace(lost(1, 1), absent={})))
-    assert "GPU 1: it reports no values; the others go on." in page.figure.gpus.note()
+    assert "GPU 1: it reports no values; the others go on." in page.sources["gpu_words"]["text"]
 
 
 def test_a_lost_gpu_is_named_and_the_others_go_on():

@@ -47,6 +47,25 @@ def saved(path: Path, arrays: xarray.Dataset | None = None, *, replace: bool = F
     return path
 
 
+@pytest.mark.parametrize("name", ["out.zarr", "out.nc"])
+@pytest.mark.parametrize(
+    ("dates", "unit"),
+    [
+        (["3000-01-01", "NaT"], "s"),
+        (["3000-01-01T00:00:00.5", "0001-01-01"], "us"),
+        (["2000-01-01T00:00:00.000000001", "NaT"], "ns"),
+    ],
+)
+def test_dates_that_are_missing_or_far_away_are_saved_as_they_are(
+    name: str, dates: list[str], unit: Any, tmp_path: Path
+) -> None:
+    given = np.array(dates, f"datetime64[{unit}]")
+    path = saved(tmp_path / name, dataset({"x": ("when", [1.0, 2.0])}, {"when": given}))
+    engine, times = "h5netcdf" if name == "out.nc" else "zarr", xarray.coders.CFDatetimeCoder(time_unit=unit)
+    with xarray.open_dataset(path, engine=engine, decode_times=times) as found:
+        np.testing.assert_array_equal(found["when"].values, given)
+
+
 @pytest.mark.parametrize("name", ["out.zarr", "out.nc", "folder"])
 def test_what_is_saved_is_a_dataset_to_xarray(name: str, tmp_path: Path) -> None:
     path = saved(tmp_path / name)

@@ -157,6 +157,8 @@ def test_signed_bytes_that_are_called_unsigned_are_read_so(tmp_path: Path) -> No
         ({"valid_max": np.int16(90), "scale_factor": 0.1}, 1),
         ({"valid_max": 9.0, "scale_factor": 0.1}, 1),
         ({"valid_max": -0.0, "valid_min": -9.0, "scale_factor": -0.1}, 2),
+        ({"valid_range": np.array([0, 90], "i2"), "scale_factor": -0.1}, 2),
+        ({"valid_min": np.int16(0), "valid_max": 0.1, "scale_factor": -0.1}, 1),
         ({"valid_range": np.array([-5, 95], "i2")}, 0),
     ],
 )

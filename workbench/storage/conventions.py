@@ -78,7 +78,7 @@ def stored(title: str, dtype: np.dtype[Any], attributes: Mapping[str, Any], fill
 
     Parameters
     ----------
-    name
+    title
         Path and name of the array, for messages.
     fill
         Fill value from outside the attributes, if it stands for "missing": in Zarr format 2 as xarray
@@ -188,8 +188,14 @@ def _range(
         both[:1] or _values(title, attrs, "valid_min", stored_as),
         both[1:] or _values(title, attrs, "valid_max", stored_as),
     )
-    ends = [_end(values, stored_as, scale, offset) for values in (lows, highs)]
-    least, most = ends[::-1] if scale < 0 else ends
+    ends: dict[bool, list[float]] = {True: [], False: []}
+    for values, is_low in ((lows, True), (highs, False)):
+        if values and np.isfinite(values[0]):
+            is_unpacked = _is_unpacked(values[0], stored_as, scale, offset)
+            end = (values[0] - offset) / scale if is_unpacked else _wrapped(values[0], stored_as)
+            # The least unpacked value is the largest stored one where the scale is negative.
+            ends[is_low ^ (is_unpacked and scale < 0)].append(end)
+    least, most = max(ends[True], default=None), min(ends[False], default=None)
     words = [f"{word} {values[0]:.12g}" for word, values in (("below", lows), ("above", highs)) if values]
     # Tolerate rounding errors of a converted limit, so that they make no stored whole number invalid.
     if stored_as.kind in "iu":
@@ -198,14 +204,14 @@ def _range(
     return least, most, " and ".join(words)
 
 
-def _end(values: list[int | float], stored_as: np.dtype[Any], scale: float, offset: float) -> float | None:
-    if not values or not np.isfinite(values[0]):
-        return None
-    # For packed integers, a floating-point limit applies to the unpacked values (NetCDF Users Guide).
-    if stored_as.kind in "iu" and isinstance(values[0], float) and (scale, offset) != (1.0, 0.0):
-        return (values[0] - offset) / scale
-    wraps = stored_as.kind == "u" and values[0] < 0
-    return values[0] + 2 ** (8 * stored_as.itemsize) * wraps
+def _is_unpacked(limit: float, stored_as: np.dtype[Any], scale: float, offset: float) -> bool:
+    """Return whether a limit applies to unpacked values: floats of packed integers do (NetCDF Users Guide)."""
+    return stored_as.kind in "iu" and isinstance(limit, float) and (scale, offset) != (1.0, 0.0)
+
+
+def _wrapped(limit: float, stored_as: np.dtype[Any]) -> float:
+    """Return a limit in the type of the stored numbers: a negative one of unsigned numbers was written as signed."""
+    return limit + 2 ** (8 * stored_as.itemsize) * (stored_as.kind == "u" and limit < 0)
 
 
 def _unpacked(recipe: Stored, attrs: Mapping[str, Any], dtype: np.dtype[Any]) -> str:

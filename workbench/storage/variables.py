@@ -14,8 +14,9 @@ from workbench.errors import BadInputError
 from workbench.redaction import redacted
 
 _TEXT = np.dtypes.StringDType()
-_EPOCH = {"s": "seconds since 1970-01-01", "ns": "nanoseconds since 1970-01-01"}
-_SPAN = {"s": "seconds", "ns": "nanoseconds"}
+_SPAN = {"s": "seconds", "us": "microseconds", "ns": "nanoseconds"}
+"""Units of dates and durations, the coarsest first: nanoseconds since 1970 reach from 1678 to 2262 only."""
+_EPOCH = {unit: f"{name} since 1970-01-01" for unit, name in _SPAN.items()}
 
 
 def dataset(
@@ -147,7 +148,7 @@ def _counted(data: Any, attrs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Encode dates and durations as whole numbers with a unit, by the conventions for climate and forecast data."""
     is_date = data.dtype.kind == "M"
     kind = "datetime64" if is_date else "timedelta64"
-    unit = "s" if (data == data.astype(f"{kind}[s]")).all() else "ns"
+    unit = next((unit for unit in _SPAN if ((data == data.astype(f"{kind}[{unit}]")) | np.isnat(data)).all()), "ns")
     # By this dtype xarray distinguishes durations from numbers of seconds.
     encoding = {"units": _EPOCH[unit], "calendar": "proleptic_gregorian"} if is_date else {"units": _SPAN[unit]}
     encoding |= {} if is_date else {"dtype": f"timedelta64[{unit}]"}
