@@ -185,7 +185,7 @@ def test_ctrl_c_stops_what_was_started_and_keeps_what_was_measured(data_folder, 
 def test_a_conductor_that_is_killed_before_it_begins_is_lost_at_once(data_folder, monkeypatch):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    monkeypatch.setattr("workbench.jobs.processes.start_apart", lambda *_, **__: ended.pid)
+    monkeypatch.setattr("workbench.jobs.processes.start_detached", lambda *_, **__: ended.pid)
     started = Session().compare("array_sum", SMALL, on=[ONE])
     assert comparisons.get(started.id).status == "lost"
 

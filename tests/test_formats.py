@@ -178,9 +178,9 @@ def test_a_page_that_draws_a_record_by_itself_tells_sizes_and_times_as_python_do
 
 
 def test_two_sizes_that_differ_are_told_apart() -> None:
-    assert formats.sizes_apart(13 * 2**30 + 2**25, 13 * 2**30) == ("13.03 GiB", "13 GiB")
-    assert formats.sizes_apart(2**30, 2**20) == ("1 GiB", "1 MiB")
-    assert formats.sizes_apart(2**40 + 1, 2**40) == ("1.000000000001 TiB", "1 TiB")
+    assert formats.distinct_sizes(13 * 2**30 + 2**25, 13 * 2**30) == ("13.03 GiB", "13 GiB")
+    assert formats.distinct_sizes(2**30, 2**20) == ("1 GiB", "1 MiB")
+    assert formats.distinct_sizes(2**40 + 1, 2**40) == ("1.000000000001 TiB", "1 TiB")
 
 
 PLAIN = {

@@ -41,7 +41,7 @@ from distributed.core import rpc
 from workbench.clusters import records, security
 
 async def main():
-    keys = security.kept(records.folder("of-bob")).get_connection_args("client")
+    keys = security.load_keys(records.folder("of-bob")).get_connection_args("client")
     for address in sys.argv[1:]:
         try:
             async with rpc(address, timeout=5, connection_args=keys) as there:

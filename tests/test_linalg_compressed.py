@@ -262,7 +262,7 @@ def test_what_is_kept_fits_a_container_and_not_the_machine_around_it(monkeypatch
     try:
         assert krylov.basis_bytes() == 2**28
         with dask.config.set(scheduler="threads"):
-            assert compressed.most_kept(on_devices=False) == 2**27
+            assert compressed.most_in_memory(on_devices=False) == 2**27
             assert tall._largest(on_devices=False) == 2**30
     finally:
         krylov.basis_bytes.cache_clear()

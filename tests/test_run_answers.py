@@ -374,7 +374,7 @@ def test_only_workloads_with_arrays_can_save() -> None:
 def test_a_saving_whose_process_is_stopped_before_it_begins_is_not_lost(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asleep: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(processes, "start_apart", lambda *_, **__: asleep["pid"])
+    monkeypatch.setattr(processes, "start_detached", lambda *_, **__: asleep["pid"])
     monkeypatch.setattr(answer_storage, "wanted", lambda *_, **__: (target(str(tmp_path / "x.npz")), ()))
     saving = background_saves.start(run, tmp_path / "x.npz")
     old = saving.model_copy(update={"created": saving.created - 2 * folders.START_GRACE})
@@ -387,7 +387,7 @@ def test_a_saver_that_is_killed_before_it_begins_is_lost_at_once_and_leaves_no_p
 ) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    monkeypatch.setattr(processes, "start_apart", lambda *_, **__: ended.pid)
+    monkeypatch.setattr(processes, "start_detached", lambda *_, **__: ended.pid)
     monkeypatch.setattr(answer_storage, "wanted", lambda *_, **__: (target(str(tmp_path / "x.npz")), ()))
     for pid in (ended.pid, 2**22):
         (tmp_path / f".x.npz.{run.id}+abc-{pid}-0-ffff.part").mkdir()

@@ -226,7 +226,7 @@ def test_a_runner_has_the_environment_and_the_settings_of_the_caller(cluster, tm
     monkeypatch.setenv("MY_TOKEN", "x" * 100_000)
     monkeypatch.setenv("DASK_WORKBENCH__ANSWERS__EACH", "3 MiB")
     # A cold one would have them anyway.
-    monkeypatch.setattr(submit_module.processes, "start_apart", None)
+    monkeypatch.setattr(submit_module.processes, "start_detached", None)
     run = finish(submit(f"{tmp_path}/mine.py:told", {}, cluster).id, timeout=60)
     assert run.error is None, log_of(run)
     assert (run.result["here"], run.result["token"], run.result["kept"]) == (7, 100_000, 3 * 2**20)

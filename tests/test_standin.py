@@ -167,7 +167,7 @@ def test_nothing_of_a_tall_svd_leaves_the_devices_but_what_is_read(change: str, 
 
 def test_half_of_the_memory_or_more_of_the_cards_is_kept_between_passes() -> None:
     code = """
-from workbench.linalg.compressed import most_kept
+from workbench.linalg.compressed import most_in_memory
 GB = 10**9
 card = {"gpu-memory-total": 80 * GB, "managed_bytes": 0, "memory": 1 * GB}
 class Client:
@@ -177,10 +177,10 @@ class Client:
     def sync(self, asked, n_workers): return {"workers": {"a": {"memory_limit": 32 * GB, "metrics": card}}}
     def get(self): pass
 with dask.config.set(scheduler=Client().get):
-    told = [most_kept(False) / GB, most_kept(True) / GB]
+    told = [most_in_memory(False) / GB, most_in_memory(True) / GB]
     card["managed_bytes"] = 20 * GB
-    told.append(most_kept(True) / GB)
-told.append(most_kept(True) / 2**30)
+    told.append(most_in_memory(True) / GB)
+told.append(most_in_memory(True) / 2**30)
 """
     assert there(code) == pytest.approx([15.5, 48, 28, 0.6 * 16])
 

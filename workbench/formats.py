@@ -24,7 +24,7 @@ def size(n_bytes: float, digits: int = 3) -> str:
     return f"{value:.{digits}g} {unit}" if abs(value) < 999.5 else f"{value:.0f} {unit}"
 
 
-def sizes_apart(one: float, other: float) -> tuple[str, str]:
+def distinct_sizes(one: float, other: float) -> tuple[str, str]:
     """Format two different sizes in enough digits to show the difference: '13.04 GiB', '13.01 GiB'."""
     pairs = ((size(one, digits), size(other, digits)) for digits in range(3, 18))
     return next((pair for pair in pairs if pair[0] != pair[1]), (size(one), size(other)))

@@ -212,7 +212,7 @@ def machine_words(machine: Mapping[str, Any]) -> str:
     return f"{machine['host']}: {', '.join(parts)}"
 
 
-def apart(
+def differing_versions(
     there: Sequence[tuple[str, Mapping[str, str]]], own: Mapping[str, str], *, loose: Container[str] = ()
 ) -> str | None:
     """Describe versions that differ from `own`: 'dask is 2026.1.0 on node-2, and 2026.7.1 here'; None if none differ.
@@ -234,7 +234,7 @@ def apart(
 
 def differences(abouts: Sequence[About]) -> str | None:
     """Return a message on packages with other versions there than here; None if there are none."""
-    text = apart([each.versions for each in abouts], remote.packages())
+    text = differing_versions([each.versions for each in abouts], remote.packages())
     return text and f"Versions differ, so that results may fail to travel or differ: {text}."
 
 
@@ -333,7 +333,7 @@ def make_ready(client: Client) -> list[About]:
         # A revision that isn't imported yet is replaced by the one that is sent.
         fixed = each.loaded and each.revision
         theirs["dask-workbench"] = f"revision {fixed or ours}"
-    if text := apart(versions_of, own):
+    if text := differing_versions(versions_of, own):
         raise ConflictError(
             f"Code of the one can't run in the other, so nothing was sent: {text}. Restart scheduler and workers in an "
             "environment like this one, or work in one like theirs."

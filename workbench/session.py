@@ -20,6 +20,7 @@ from workbench.clusters.profiles.lookup import profiles as offered_profiles
 from workbench.clusters.spec import ClusterSpec
 from workbench.clusters.start import Cluster, record_of
 from workbench.credentials import by_command, confirm
+from workbench.jobs.ending import CANCEL_PATIENCE
 from workbench.runs import array_budget, background_saves, exchange, store
 from workbench.runs.comparing import comparisons
 from workbench.threads import finish, in_thread, synchronous
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LIVENESS_INTERVAL = 1.0  # seconds between two checks that hosts and runners are alive
-_CANCEL_PATIENCE = 20.0  # seconds
 _DEBOUNCE = 30  # milliseconds in which changes are gathered
 _STEP = 10  # milliseconds without a change that end the gathering
 
@@ -424,7 +424,7 @@ def _finished(id: str, wait: Callable[..., T], cancel: Callable[[str], T]) -> T:
         return wait(id)
     except KeyboardInterrupt:
         cancel(id)
-        wait(id, timeout=_CANCEL_PATIENCE)
+        wait(id, timeout=CANCEL_PATIENCE)
         raise
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from workbench.session import Session
     from workbench.workloads.registry import Template
 
-_CANCEL_PATIENCE = 20.0  # seconds
-
 
 def _workloads(arguments: argparse.Namespace) -> int:
     session = new_session()
@@ -175,6 +173,8 @@ def refuse_what_wont_fit(forecast: Forecast, *, force: bool) -> None:
 
 def run_on(session: Session, begin: Callable[[], Run], arguments: argparse.Namespace) -> Run:
     """Start a run and wait for it; Ctrl-C cancels it."""
+    from workbench.jobs.ending import CANCEL_PATIENCE
+
     run = None
     try:
         with ending_on(signal.SIGTERM):
@@ -186,7 +186,7 @@ def run_on(session: Session, begin: Callable[[], Run], arguments: argparse.Names
         if run is not None:
             with contextlib.suppress(WorkbenchError):
                 session.cancel(run.id)
-            ended = session.wait_run(run.id, timeout=_CANCEL_PATIENCE)
+            ended = session.wait_run(run.id, timeout=CANCEL_PATIENCE)
             how = f"{run.id} is {ended.status}." if not ended.active else f"{run.id} is still ending."
             complain(f"{how} {arguments.cluster} goes on." if arguments.cluster else how)
         raise

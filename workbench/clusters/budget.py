@@ -154,7 +154,7 @@ def _check_memory(spec: ClusterSpec, budget: Budget, others: tuple[ClusterRecord
     remedies = [f"stop {_either(releasable)}"] if releasable else []
     if budget.left >= spec.n_workers * MINIMUM_PER_WORKER:
         remedies.append(f"ask for at most {_rounded_down(budget.left)} of memory")
-    requested, available = formats.sizes_apart(spec.memory, budget.left)
+    requested, available = formats.distinct_sizes(spec.memory, budget.left)
     raise ConflictError(
         f"This asks for {requested}, and {available} is left ({budget.describe()}): {_joined([*remedies, 'force it'])}."
     )

@@ -19,7 +19,7 @@ from workbench.clusters.profiles import of_cluster
 from workbench.clusters.reachability import check_answers
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import ConflictError, FailedError, NotFoundError
-from workbench.sent_code import Travelling, apart, without_dasks_table
+from workbench.sent_code import Travelling, differing_versions, without_dasks_table
 from workbench.threads import finish, load
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _prepare_backend() -> None:
 def _compare_versions(record: ClusterRecord) -> None:
     ours = {"dask": dask.__version__, "python": platform.python_version()}
     shared = {name: version for name, version in ours.items() if record.versions.get(name)}
-    if diff := apart([(f"on {record.name}", record.versions)], shared):
+    if diff := differing_versions([(f"on {record.name}", record.versions)], shared):
         other = "" if record.spec.elsewhere else f", or start the cluster with python={sys.executable!r}"
         warnings.warn(
             f"Results may fail to travel, and functions that you send from here may end its workers: {diff}. Work in "

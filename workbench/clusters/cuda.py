@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.hardware.sources import Sources, UnreadableError, nvml_call, nvml_opened
 
-_ASKED = ("nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates")
+_FUNCTIONS = ("nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUtilizationRates")
 """NVML queries of `distributed.diagnostics.nvml` for each device; the only error it handles is "not supported"."""
 
 
@@ -37,7 +37,7 @@ def answered() -> bool:
         with nvml_opened(Sources()) as library:
             for index in range(nvml_call(library, "nvmlDeviceGetCount")):
                 handle = nvml_call(library, "nvmlDeviceGetHandleByIndex", index)
-                for name in _ASKED:
+                for name in _FUNCTIONS:
                     _ask(library, name, handle)
     except UnreadableError:
         return False

@@ -40,7 +40,7 @@ def hide(scheduler: Scheduler, folder: Path) -> str | None:
     return f"unix:{folder / _SOCKET}"
 
 
-def connect_when_asked(scheduler: Scheduler) -> None:
+def connect_on_request(scheduler: Scheduler) -> None:
     """Let the scheduler's HTTP server load the dashboard on the first request for one of its pages.
 
     Most dashboards are never opened, and importing Dask's takes 0.4 s.

@@ -163,7 +163,7 @@ class Engine(ABC):
 
         self.scheduler = scheduler
         self.dashboard = dashboard.hide(scheduler, self.folder)
-        dashboard.connect_when_asked(scheduler)
+        dashboard.connect_on_request(scheduler)
         _notify(scheduler, self.changed)
         addresses = [scheduler.address, *(each.contact_address for each in scheduler.listeners)]
         contact = next((each for each in addresses if each.startswith(("tcp:", "tls:"))), None)

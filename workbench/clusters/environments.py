@@ -21,7 +21,7 @@ from workbench.errors import BadInputError, MissingError
 from workbench.formats import duration
 from workbench.packages import installed_version
 from workbench.remote import revision_of
-from workbench.sent_code import apart
+from workbench.sent_code import differing_versions
 
 PACKAGES = ("dask", "distributed", "dask-workbench", "numpy", "cloudpickle", "msgpack", "cryptography")
 _PINNED = ("dask", "distributed")
@@ -215,7 +215,7 @@ def _output(command: list[str], timeout: float) -> str:
 def _problems(python: str, theirs: Mapping[str, str]) -> tuple[str, ...]:
     ours = own_versions()
     needed = {package: ours.get(package, "") for package in PACKAGES}
-    diff = apart([(f"in {python}", theirs)], needed, loose=set(PACKAGES) - set(_SAME))
+    diff = differing_versions([(f"in {python}", theirs)], needed, loose=set(PACKAGES) - set(_SAME))
     if diff is None:
         return ()
     pins = " ".join(f"{package}=={ours[package]}" for package in _PINNED if package in ours)

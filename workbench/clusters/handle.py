@@ -27,9 +27,9 @@ from workbench.formats import duration
 from workbench.sent_code import (
     About,
     Travelling,
-    apart,
     ask as ask_all,
     differences,
+    differing_versions,
     machine_elsewhere,
     minor,
     missing,
@@ -324,7 +324,9 @@ def outgrown(events: Sequence[tuple[float, str]], spec: ClusterSpec) -> str | No
 
 def another_python(theirs: str) -> str | None:
     """Return a message if the scheduler has another minor version of Python; None if not, or if it is unknown."""
-    diff = apart([("there", {"python": theirs})], {"python": platform.python_version()}) if theirs else None
+    diff = (
+        differing_versions([("there", {"python": theirs})], {"python": platform.python_version()}) if theirs else None
+    )
     return diff and (
         f"It can be watched, but what runs sends code, which works only in the same minor version: {diff}. Work in an "
         f"environment with Python {minor(theirs)}."

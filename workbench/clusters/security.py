@@ -51,7 +51,7 @@ def load(record: ClusterRecord) -> Security | None:
     know(record.contact or "")
     if of_cluster(record.spec.profile).attaches and not (records.folder(record.name) / "tls").exists():
         return Place.of(record.spec.options).security
-    keys = kept(records.folder(record.name))
+    keys = load_keys(records.folder(record.name))
     if keys is None:
         raise MissingError(
             f"The keys of {record.name} are gone, so nobody can talk to it. Stop it: workbench down {record.name}"
@@ -59,7 +59,7 @@ def load(record: ClusterRecord) -> Security | None:
     return keys
 
 
-def kept(folder: Path) -> Security | None:
+def load_keys(folder: Path) -> Security | None:
     """Return the keys of the cluster in `folder` as paths, for scheduler, workers and clients; None if missing."""
     return paths(folder) if all(Path(path).exists() for path in key_files(folder)) else None
 

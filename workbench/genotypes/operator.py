@@ -20,7 +20,7 @@ from workbench.genotypes.packing import PER_BYTE, at_most, cut
 from workbench.genotypes.scaling import REASONS, Rule, squares
 from workbench.genotypes.values import Genotypes
 from workbench.linalg.arrays import row_blocks, slices
-from workbench.linalg.compressed import for_passes, most_kept
+from workbench.linalg.compressed import for_passes, most_in_memory
 from workbench.linalg.gpu import host, namespace, on_device, on_devices, to_device_of
 from workbench.linalg.keys import in_pass
 from workbench.linalg.krylov import Operator, orthonormal
@@ -91,7 +91,7 @@ class GenotypeOperator(Operator):
         self.rule, self.kernel, self.at_least = rule, kernel, at_least
         self.allowed_rows = allowed_rows
         nbytes = int(genotypes.packed.nbytes)
-        in_memory = nbytes < most_kept(on_devices(genotypes.packed)) if keep is None else keep
+        in_memory = nbytes < most_in_memory(on_devices(genotypes.packed)) if keep is None else keep
         super().__init__(genotypes.shape, nbytes, in_memory)
         packed = blocked(genotypes, self.in_memory, kernel.largest_block)
         self.packed = for_passes(packed, self.in_memory)

@@ -13,6 +13,9 @@ from typing import Any
 from workbench.jobs import folders
 from workbench.redaction import redact
 
+CANCEL_PATIENCE = 20.0
+"""Seconds that a cancelled run gets to free its workers."""
+
 
 class Cancelled(BaseException):
     """A request to end this process."""
@@ -38,7 +41,7 @@ def ignore_cancellation() -> None:
 def outcome(work: Callable[[], dict[str, Any]], folder: Path, explain: Callable[[Exception], str]) -> dict[str, Any]:
     """Run `work` and return the record's changes: its result, or the status 'cancelled' or 'failed' with a message."""
     try:
-        if folders.asked_to_end(folder):
+        if folders.end_requested(folder):
             raise Cancelled
         return work()
     except Cancelled:

@@ -136,7 +136,7 @@ def signs_of_life(folder: Path) -> contextlib.AbstractContextManager[None]:
 
     def beat() -> None:
         give_sign_of_life(folder)
-        if asked_to_end(folder):
+        if end_requested(folder):
             os.kill(os.getpid(), signal.SIGTERM)
 
     give_sign_of_life(folder)
@@ -152,7 +152,7 @@ def ask_to_end(record: Record, folder: Path) -> None:
             os.kill(record.pid, signal.SIGTERM)
 
 
-def asked_to_end(folder: Path) -> bool:
+def end_requested(folder: Path) -> bool:
     """Return whether the end of a folder's process was requested."""
     return (folder / "cancel").exists()
 

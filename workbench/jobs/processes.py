@@ -60,7 +60,7 @@ def reap(process: subprocess.Popen[bytes]) -> None:
     threading.Thread(target=process.wait, name=f"reap {process.pid}", daemon=True).start()
 
 
-def start_apart(python: str, module: str, argument: str, *, log: Path) -> int:
+def start_detached(python: str, module: str, argument: str, *, log: Path) -> int:
     """Start a module with one argument on the same data folder; return its pid. Raises OSError as `begin` does."""
     process = begin([python, module, argument], log=log, environment={**os.environ, **same_folder()})
     reap(process)

@@ -33,6 +33,8 @@ _PROCESS = "process"
 _GIVEN_UP = "given-up"
 """File that marks that the user no longer waits for a process on another machine."""
 _MOST_BYTES = 2**27
+PATIENCE = 3600.0
+"""Seconds for which the last write of a process waits for room on the disk."""
 
 
 def create(folder: Path, record: L) -> L:
@@ -126,7 +128,7 @@ def claim(folder: Path, pid: int, pid_created: float | None) -> bool:
 
 def start(folder: Path, module: str, argument: str) -> None:
     """Start one of our modules for a record, and note its process."""
-    pid = processes.start_apart(sys.executable, module, argument, log=folder / "log.txt")
+    pid = processes.start_detached(sys.executable, module, argument, log=folder / "log.txt")
     claim(folder, pid, processes.created(pid))
 
 

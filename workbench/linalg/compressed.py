@@ -177,7 +177,7 @@ def _operator(a: Any, view: View, row_name: str, keep: bool | None, compute: boo
             )
         a = a.rechunk({0: max(1, int(max(a.chunks[0]) * PANEL_BYTES // panel))})
     if keep is None:
-        keep = not compute and a.nbytes < most_kept(on_devices(a))
+        keep = not compute and a.nbytes < most_in_memory(on_devices(a))
     return DaskOperator(for_passes(a, keep), view, row_name, keep)
 
 
@@ -195,7 +195,7 @@ def for_passes(a: Any, keep: bool) -> Any:
     return ready
 
 
-def most_kept(on_devices: bool) -> float:
+def most_in_memory(on_devices: bool) -> float:
     """Return the bytes that may stay between passes: half the free memory of the workers, this machine, or their GPUs.
 
     On a GPU little else is needed. Memory in use by Dask counts, not that allocated: a pool allocates it all at once.

@@ -157,7 +157,7 @@ def arrays(run: Run) -> Arrays:
 
 def there(run: Run) -> xr.Dataset:
     """Return the readable arrays of a run's answer; `lacking` says why another one can't be read."""
-    data, answers = kept(run), run.answers
+    data, answers = stored_arrays(run), run.answers
     if answers is None:
         return data
     if len(data) < len(answers.arrays):
@@ -166,7 +166,7 @@ def there(run: Run) -> xr.Dataset:
     return data[[name for name in answers.arrays if name in data]]
 
 
-def kept(run: Run) -> xr.Dataset:
+def stored_arrays(run: Run) -> xr.Dataset:
     """Return the arrays in the run's folder, for pages: others may be slow to read, or missing."""
     import xarray as xr
 

@@ -71,7 +71,7 @@ def read(run_id: str) -> Saving | None:
 def _ended(saving: Saving) -> dict[str, Any]:
     if "://" not in saving.path:
         _remove_unfinished(saving)
-    return {"status": "cancelled" if folders.asked_to_end(folder(saving.run)) else "lost"}
+    return {"status": "cancelled" if folders.end_requested(folder(saving.run)) else "lost"}
 
 
 def _remove_unfinished(saving: Saving) -> None:

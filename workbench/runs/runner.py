@@ -29,7 +29,7 @@ from workbench.errors import BadInputError, FailedError, NotFoundError, Workbenc
 from workbench.formats import listed
 from workbench.jobs import folders, processes
 from workbench.jobs.ending import Cancelled, cancellable, ignore_cancellation, outcome
-from workbench.jobs.records import Writer
+from workbench.jobs.records import PATIENCE, Writer
 from workbench.runs import answer_storage, block_locations, inputs, store, transfers
 from workbench.runs.forecasting import devices
 from workbench.runs.forecasting.forecast import foreseen, lacking
@@ -57,7 +57,6 @@ _HOST_GONE, _QUEUE_REPORTED = 2.0, 8.0
 """Seconds until a host that shuts down is gone, after its scheduler's connections break; and until a queue reports the
 end of a job whose worker is gone."""
 
-_PATIENCE = 3600.0  # seconds for which a run waits for room on the disk
 _CONNECTING = 30.0  # seconds, as Dask's own clients wait
 _LOOKING = 1.0  # seconds between two checks that the cluster and its GPUs are there
 _CANCEL_GRACE = 3.0  # seconds that a worker gets to finish the task it is in
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (run_id,) = sys.argv[1:] if arguments is None else arguments
     cancellable()
     without_dasks_table()
-    run = config.patiently(lambda: store.claim(run_id, **processes.itself()), _PATIENCE)
+    run = config.patiently(lambda: store.claim(run_id, **processes.itself()), PATIENCE)
     if run is None:
         return 1
     folder, writer = store.folder(run_id), store.writer(run)
@@ -78,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         progress = writer.record.progress.model_copy(update={"stage": None})
         # The answer is available before the events are in their final form.
         last_changes = {"progress": progress, "stopped": time.time(), "energy": recording.energy()}
-        writer.note(patience=_PATIENCE, **last_changes, **changes)
+        writer.note(patience=PATIENCE, **last_changes, **changes)
     diagnose(writer, recording.problem)
     return 0 if changes["status"] == "done" else 1
 

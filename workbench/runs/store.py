@@ -262,7 +262,7 @@ def _bury(run: Run) -> dict[str, Any]:
 
 
 def _epitaph(run: Run) -> tuple[Status, str]:
-    if folders.asked_to_end(folder(run.id)):
+    if folders.end_requested(folder(run.id)):
         return "cancelled", "Cancelled before it began to compute."
     if run.pid is None:
         return "lost", "Its runner process never started. The program that submitted the run ended too early."

@@ -17,7 +17,7 @@ from workbench.jobs.records import claim
 from workbench.jobs.waiting import Waiting
 from workbench.runs import inputs, store
 from workbench.runs.forecasting import devices, machines, measuring
-from workbench.runs.forecasting.forecast import actual_spec, kept_with_run, lacking, needs_of, refusal
+from workbench.runs.forecasting.forecast import actual_spec, lacking, needs_of, recorded_forecast, refusal
 from workbench.runs.forecasting.verdicts import size_of
 from workbench.runs.run import WATCHED, Run
 from workbench.runs.settings import read_settings
@@ -76,7 +76,7 @@ def submit(
         update={
             "settings": read_settings(settings or {}) or None,
             "needs": needs.model_dump(mode="json"),
-            "forecast": kept_with_run(chosen, checked, needs, record, force=force),
+            "forecast": recorded_forecast(chosen, checked, needs, record, force=force),
             "measurement": measurement,
         }
     )
@@ -174,7 +174,7 @@ def _start_runner(run: Run, python: str) -> Run:
     if run.spec is None or not run.spec.alone:
         pid = start_warm(records.folder(run.cluster), _RUNNER, [run.id], log=log)
     try:
-        pid = pid or processes.start_apart(python, _RUNNER, run.id, log=log)
+        pid = pid or processes.start_detached(python, _RUNNER, run.id, log=log)
     except OSError as err:
         return store.update(
             run.id,

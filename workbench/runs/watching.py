@@ -21,6 +21,7 @@ from workbench.clusters import records
 from workbench.errors import BadInputError, named, quoted
 from workbench.jobs import folders, processes
 from workbench.jobs.folders import Status
+from workbench.jobs.records import PATIENCE
 from workbench.monitor.events import KINDS, Batch
 from workbench.runs import store
 from workbench.runs.recording import Recording, diagnose
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from workbench.clusters.start import Cluster
 
 _COMPUTE = KINDS.index("compute")
-_PATIENCE = 3600.0  # seconds for which a run waits for room on the disk
 _LONGEST_SOURCE = 2_000  # characters
 _LONGEST_NAME = 80  # characters
 
@@ -197,7 +197,7 @@ class Watching:
         changes |= {"status": status, "error": error, "stopped": time.time(), "progress": self._recording.progress()}
         with self._blocks:
             if not self._writer.note(result=result, **changes):
-                late = {"patience": _PATIENCE}
+                late = {"patience": PATIENCE}
                 threading.Thread(target=self._writer.note, kwargs=late, name="late", daemon=True).start()
 
     def _receive(self, batch: Batch) -> None:

@@ -22,7 +22,7 @@ from workbench.storage import conventions, places, read_errors
 from workbench.storage.cf import variables
 from workbench.storage.conventions import Stored
 from workbench.storage.places import Options, Place
-from workbench.storage.selecting import asked, positions, shown
+from workbench.storage.selecting import parse, positions, shown
 from workbench.storage.sources import FORMATS, Source, source_of
 from workbench.storage.written_chunks import hdf5_name
 from workbench.storage.zarrs import is_marked
@@ -58,7 +58,7 @@ class Picked:
     def numbers(self) -> Stored:
         """Recipe for the stored numbers."""
         recipe = conventions.stored(self.title, self.dtype, self.attrs, self.fill)
-        if not self.source.packed_apart:
+        if not self.source.packed_differently:
             return recipe
         return replace(recipe, remarks=("Each file is unpacked by its own attributes, which differ.", *recipe.remarks))
 
@@ -116,7 +116,7 @@ def _block(source: Source, name: str, parts: Mapping[str, Any], dims: Sequence[s
 
         with read_errors.naming_chunks(explain):
             block = variable.isel(parts).transpose(*dims).values
-    if source.packed_apart:
+    if source.packed_differently:
         attrs = variable.attrs
         fill = None if "_FillValue" in attrs else _fill(source, name, variable.dtype)
         return np.asarray(conventions.stored(f"{source.path} ({name})", variable.dtype, attrs, fill).numbers_of(block))
@@ -210,7 +210,7 @@ def pick(path: Any, variable: str | None = None, select: str | None = None, opti
         if len(elsewhere) == 1 and name is None:
             return pick(path, elsewhere[0], select, options)
         array = dataset[_named(place, dataset, name, elsewhere)]
-        where = positions(place, array, asked(select))
+        where = positions(place, array, parse(select))
         picked = _part(array, where)
         stored = array.encoding.get("shards") or array.encoding.get("preferred_chunks") or array.encoding.get("chunks")
         raw_array = raw.variables[array.name]
@@ -274,7 +274,7 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
     shape = [ends[-1] if name == dim else length for name, length in zip(first.dims, first.shape, strict=True)]
     nothing = np.broadcast_to(np.zeros((), first.dtype), shape)
     array = xr.DataArray(nothing, joined.coords, first.dims, first.name)
-    where = positions(place, array, asked(select))
+    where = positions(place, array, parse(select))
     picked = _part(array, where)
     recipes = [one.numbers.recipe(one.dtype) for one in each]
     differ = any(recipe != recipes[0] for recipe in recipes)
@@ -282,7 +282,7 @@ def _together(place: Place, files: Sequence[str], variable: str | None, select: 
     plain = {name: value for name, value in first.attrs.items() if name not in conventions.ATTRIBUTES}
     return replace(
         first,
-        source=replace(source, packed_apart=differ),
+        source=replace(source, packed_differently=differ),
         dtype=np.dtype("float64") if differ else first.dtype,
         attrs=plain if differ else first.attrs,
         fill=None if differ else first.fill,

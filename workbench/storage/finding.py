@@ -147,7 +147,7 @@ def _part(place: Place, found: Found, select: str) -> Found:
     dims = found.dims or tuple(map(str, range(len(found.shape))))
     nothing = xr.DataArray(np.broadcast_to(0, found.shape), dims=dims, name=found.array or "its array")
     nothing.encoding["preferred_chunks"] = dict(zip(dims, found.chunks or (), strict=False))
-    where = selecting.positions(place, nothing, selecting.asked(select))
+    where = selecting.positions(place, nothing, selecting.parse(select))
     part = {dim: [each] if isinstance(each, int) else [*each[:2]] for dim, each in where.items()}
     axes = {axis: part[dim] for axis, dim in enumerate(dims) if len(part[dim]) > 1}
     shape = tuple(stop - start for start, stop in axes.values())

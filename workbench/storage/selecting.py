@@ -24,7 +24,7 @@ _FIRST = (-9999, 1, 1, 0, 0, 0)
 _LAST = (9999, 12, 31, 23, 59, 59)
 
 
-def asked(select: str | None) -> dict[str, str]:
+def parse(select: str | None) -> dict[str, str]:
     """Parse the selection for each dimension: "time=1990:2020, level=500"."""
     selection: dict[str, str] = {}
     for part in filter(None, map(str.strip, re.split(r"[,;]", select or ""))):

@@ -13,7 +13,7 @@ from workbench.storage import places
 from workbench.storage.formats.base import bad
 from workbench.storage.places import Options
 
-ASKED = ("anon", "endpoint_url", places.TOKEN)
+OPTIONS = ("anon", "endpoint_url", places.TOKEN)
 """Names of a server's options for users."""
 
 _ANONYMOUS: Mapping[str, Options] = {
@@ -34,8 +34,8 @@ def options_of(workload: str, path: str, given: Mapping[str, Any], prefix: str =
         Such a URL can't be read with these options; parameter names begin with `prefix`.
     """
     protocol = path.split("://")[0] if "://" in path else None
-    options = {name: given[prefix + name] for name in ASKED if given.get(prefix + name)}
-    for name, of in zip(ASKED, (_ANONYMOUS, _ENDPOINTS, places.TOKENS), strict=True):
+    options = {name: given[prefix + name] for name in OPTIONS if given.get(prefix + name)}
+    for name, of in zip(OPTIONS, (_ANONYMOUS, _ENDPOINTS, places.TOKENS), strict=True):
         if name in options and protocol not in of:
             urls, key = ", ".join(f"{each}://" for each in of), prefix + name
             raise bad(f"{key} of {workload} is for {urls}, and {path} is none of them. Leave {key} out.", key)

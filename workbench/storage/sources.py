@@ -40,7 +40,7 @@ class Source:
     along: str = ""
     ends: Sequence[int] = ()
     """End of each file along it."""
-    packed_apart: bool = False
+    packed_differently: bool = False
     """True if each file's numbers are unpacked by its own attributes, which differ."""
 
     @contextmanager

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 API = "workbench/api"
 
-ACTIVE = ("starting", "running")
-"""States of a run before its end."""
-
 LATEST_RUNS = 50
 """Number of runs in the pushed state; older ones are read on request."""
 

@@ -14,11 +14,12 @@ from markupsafe import Markup
 
 from workbench import markup
 from workbench.formats import count, duration, listed, size, span
+from workbench.jobs.folders import ACTIVE
 from workbench.markup import folded, icon_button, joined, meter, paragraph, tag
 from workbench.runs import exchange, store
 from workbench.runs.facts import TITLES, details_html, facts, facts_html
 from workbench.views import examples
-from workbench.views.answers import ACTIVE, API
+from workbench.views.answers import API
 from workbench.views.forms import as_text
 from workbench.views.parts import (
     action,

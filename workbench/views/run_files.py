@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from workbench import config
 from workbench.errors import BadInputError, ConflictError, NotFoundError, quoted
 from workbench.runs import store
-from workbench.runs.answers import kept
+from workbench.runs.answers import stored_arrays
 from workbench.runs.run import ON_SIMULATED
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def pictures_of(run: Run) -> tuple[Picture, ...]:
     """Return the pictures of a run's answer, those of vectors before scree and error plots; most runs have none."""
     from workbench.figures.answers import pictures
 
-    found = pictures(kept(run), run.result or {})
+    found = pictures(stored_arrays(run), run.result or {})
     if run.simulated:
         found = tuple(replace(each, title=each.title + ON_SIMULATED) for each in found)
     return tuple(sorted(found, key=lambda each: each.name in ("scree", "error")))

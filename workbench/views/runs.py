@@ -14,6 +14,7 @@ from markupsafe import Markup
 from workbench import markup
 from workbench.errors import BadInputError, quoted
 from workbench.formats import ago, count, duration, rate, shorten_middle
+from workbench.jobs.folders import ACTIVE
 from workbench.markup import (
     faint,
     icon_button,
@@ -26,7 +27,7 @@ from workbench.runs.comparing.comparisons import clusters_of
 from workbench.runs.facts import headline
 from workbench.runs.run import SIMULATED, WATCHED, Progress
 from workbench.views import examples
-from workbench.views.answers import ACTIVE, API, LATEST_RUNS, far, run_in_list, run_title
+from workbench.views.answers import API, LATEST_RUNS, far, run_in_list, run_title
 from workbench.views.browsing import Sought, browsing
 from workbench.views.comparisons import tab
 from workbench.views.forms import as_text, search

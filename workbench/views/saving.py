@@ -14,7 +14,7 @@ from typing import Any
 from workbench.errors import BadInputError, WorkbenchError, quoted
 from workbench.jobs import folders, processes
 from workbench.jobs.ending import cancellable, outcome
-from workbench.jobs.records import Writer
+from workbench.jobs.records import PATIENCE, Writer
 from workbench.runs import answer_storage, background_saves, store
 from workbench.runs.run import Run
 from workbench.storage import writing
@@ -22,7 +22,6 @@ from workbench.storage.exports import table
 from workbench.storage.targets import PICTURES, target
 from workbench.workloads import extensions
 
-_PATIENCE = 3600.0  # seconds that the record of its outcome waits for space on the disk
 _PARTING = 20  # seconds for blocks being written when it is cancelled: a disk may hang
 
 
@@ -97,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     writer.note(status="running", **processes.itself())
     with folders.signs_of_life(folder):
         changes = outcome(done, folder, failed)
-    writer.note(patience=_PATIENCE, **changes)
+    writer.note(patience=PATIENCE, **changes)
     return 0 if changes["status"] == "done" else 1
 
 

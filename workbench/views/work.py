@@ -12,11 +12,11 @@ from markupsafe import Markup
 from workbench import markup
 from workbench.errors import WorkbenchError
 from workbench.formats import duration, size, span
+from workbench.jobs.folders import ACTIVE
 from workbench.markup import facts, folded, fragment, paragraph, tag
 from workbench.runs.settings import read_settings
-from workbench.storage.servers import ASKED
+from workbench.storage.servers import OPTIONS
 from workbench.threads import in_thread
-from workbench.views.answers import ACTIVE
 from workbench.views.browsing import Sought, browsing
 from workbench.views.examples import start_workers
 from workbench.views.forms import Form, Problem, as_text, given, select
@@ -259,7 +259,7 @@ async def _contents(context: Context, template: Template, typed: Mapping[str, An
 
 def _server(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a URL's server from the form."""
-    options = {name: typed[name] for name in ASKED if typed.get(name)}
+    options = {name: typed[name] for name in OPTIONS if typed.get(name)}
     return options | {"anon": str(typed.get("anon")) in _TRUE}
 
 

@@ -14,7 +14,7 @@ from workbench.storage.finding import existing_chunks, find_array, stored_as
 from workbench.storage.formats import MODULES
 from workbench.storage.formats.base import Found
 from workbench.storage.places import Place
-from workbench.storage.selecting import asked
+from workbench.storage.selecting import parse
 from workbench.storage.servers import options_of
 from workbench.storage.zarrs import recent
 from workbench.workloads.values import BadParameterError
@@ -54,7 +54,7 @@ def facts_of(found: Found, select: str | None) -> dict[str, Any]:
     recipe = found.recipe or {}
     return same | {
         "columns": recipe.get("columns"),
-        "selected": _selected(found, recipe, asked(select)),
+        "selected": _selected(found, recipe, parse(select)),
         "remarks": list(found.remarks),
         "stored": found.number_type,
         "dtype": found.working_type,

@@ -31,7 +31,7 @@ from workbench.clusters.reachability import Place
 from workbench.clusters.spec import MOVES_TO_HOST, ClusterSpec, measured
 from workbench.errors import BadInputError, FailedError, WorkbenchError, whole
 from workbench.formats import count, duration
-from workbench.sent_code import About, apart
+from workbench.sent_code import About, differing_versions
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -150,7 +150,9 @@ async def ask(spec: ClusterSpec) -> list[About]:
     abouts = [each for each in answers if isinstance(each, About)]
     versions = [(f"on {machine.host}", about.versions[1]) for machine, about in zip(machines, abouts, strict=True)]
     # Another NumPy is reported once the cluster is up.
-    if diff := apart(versions, {"python": platform.python_version(), **remote.packages()}, loose=["numpy"]):
+    if diff := differing_versions(
+        versions, {"python": platform.python_version(), **remote.packages()}, loose=["numpy"]
+    ):
         raise BadInputError(
             f"Tasks can't travel between these machines and this one: {diff}. Install the same there, or give "
             "remote_python, an interpreter there that has it."

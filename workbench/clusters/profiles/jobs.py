@@ -96,11 +96,11 @@ class JobsEngine(Engine):
         Raises FailedError if the queue refuses it, or if it has ended.
         """
         self._listing = asyncio.create_task(repeat(self._list_when_due, _OFTEN))
-        if not apart(self.spec):
+        if not has_scheduler_job(self.spec):
             from distributed.utils import get_ip
 
             # As files, whose paths the job scripts name.
-            self.security = security.kept(self.folder) if self.spec.encrypt else None
+            self.security = security.load_keys(self.folder) if self.spec.encrypt else None
             interface = self.spec.options.get("interface")
             at = {"interface": interface} if interface else {"host": get_ip()}
             return await self.serve(**at)
@@ -296,6 +296,6 @@ def per_job(spec: ClusterSpec) -> int:
     return int(spec.options.get("workers_per_job", 1))
 
 
-def apart(spec: ClusterSpec) -> bool:
+def has_scheduler_job(spec: ClusterSpec) -> bool:
     """Return whether the scheduler of a spec has its own job."""
     return spec.options.get("scheduler") == "job"

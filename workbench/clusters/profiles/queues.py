@@ -34,7 +34,7 @@ from workbench.clusters.choices import (
     without_defaults,
 )
 from workbench.clusters.profiles import Around, Profile
-from workbench.clusters.profiles.jobs import FILE, Commands, JobsEngine, apart, cancel, per_job
+from workbench.clusters.profiles.jobs import FILE, Commands, JobsEngine, cancel, has_scheduler_job, per_job
 from workbench.clusters.profiles.this_machine import encrypted, idle_timeout, memory_each
 from workbench.clusters.reachability import key_files
 from workbench.clusters.spec import ClusterSpec
@@ -226,7 +226,7 @@ class Queue(Profile, Commands):
         """Return the warning that the user must accept if the scheduler can be reached without keys."""
         if spec.encrypt:
             return None
-        where = "the scheduler's node" if apart(spec) else "this machine"
+        where = "the scheduler's node" if has_scheduler_job(spec) else "this machine"
         who = f"every user of {where}"
         if spec.options.get("interface") != "lo":
             who = f"anyone who reaches {where} over the network"
@@ -235,7 +235,7 @@ class Queue(Profile, Commands):
     def check(self, spec: ClusterSpec) -> None:
         """Raise BadInputError if the interface doesn't exist, or the queue would refuse such a job."""
         interface, interfaces = spec.options.get("interface"), sorted(psutil.net_if_addrs())
-        if interface is not None and interface not in interfaces and not apart(spec):
+        if interface is not None and interface not in interfaces and not has_scheduler_job(spec):
             raise BadInputError(f"interface is {quoted(interface)}, and this machine has: {', '.join(interfaces)}.")
 
     def preview(self, spec: ClusterSpec) -> str:
@@ -245,7 +245,7 @@ class Queue(Profile, Commands):
     def scripts(self, spec: ClusterSpec, folder: Path, scheduler: str = "") -> list[str]:
         """Return the job scripts of the scheduler, if it is a job, and of one worker."""
         scheduler = scheduler or f"{'tls' if spec.encrypt else 'tcp'}://SCHEDULER"
-        names = ["scheduler", "WORKER"] if apart(spec) else ["WORKER"]
+        names = ["scheduler", "WORKER"] if has_scheduler_job(spec) else ["WORKER"]
         return [str(self.job(spec, folder, f"dask-{folder.name}", name, scheduler).job_script()) for name in names]
 
     def job(self, spec: ClusterSpec, folder: Path, job_name: str, name: str, scheduler: str) -> Any:
@@ -350,7 +350,7 @@ class Queue(Profile, Commands):
     def code(self, spec: ClusterSpec) -> str:
         """Return a script that starts the same workers with dask-jobqueue alone."""
         lines = [f"    {name}={formats.literal(value)},\n" for name, value in self.arguments(spec).items()]
-        if apart(spec):
+        if has_scheduler_job(spec):
             return self._code_of_two(spec)
         imports = ""
         if spec.encrypt:
@@ -446,7 +446,7 @@ def _why(spec: ClusterSpec, requested: int | None) -> tuple[str, ...]:
     if requested not in (None, spec.n_workers):
         workers += f" ({spec.n_workers} in place of {requested}: jobs come whole)"
     walltime, before = options["walltime"], min(_LONGEST_BEFORE, _BEFORE * options["walltime"])
-    where = "its node" if apart(spec) else "this machine"
+    where = "its node" if has_scheduler_job(spec) else "this machine"
     place = f"interface {options['interface']}" if "interface" in options else f"the outward address of {where}"
     queue = f"queue {options['queue']}" if "queue" in options else "the default queue"
     keys = " Keys and logs" if spec.encrypt else " Logs"
@@ -461,7 +461,7 @@ def _why(spec: ClusterSpec, requested: int | None) -> tuple[str, ...]:
 
 
 def _where(spec: ClusterSpec) -> str:
-    if not apart(spec):
+    if not has_scheduler_job(spec):
         return "The scheduler runs here and"
     return (
         f"The scheduler is a job, too, of {formats.count(_OF_SCHEDULER['cores'], 'core')} and "

@@ -22,7 +22,8 @@ from workbench.clusters.launch import launch
 from workbench.clusters.records import ClusterRecord
 from workbench.errors import NotFoundError, WorkbenchError
 from workbench.jobs import folders, processes
-from workbench.jobs.records import Writer
+from workbench.jobs.ending import CANCEL_PATIENCE
+from workbench.jobs.records import PATIENCE, Writer
 from workbench.redaction import redact
 from workbench.runs import submit
 from workbench.runs.comparing import comparisons
@@ -30,8 +31,6 @@ from workbench.runs.comparing.compare import with_lease
 from workbench.runs.comparing.comparisons import Comparison, Row, Sample, places
 from workbench.runs.run import Run
 
-_CANCEL_PATIENCE = 20.0  # seconds that a run gets to free its workers
-_PATIENCE = 3600.0  # seconds for which measurements wait for room on the disk
 _POLL = 0.2  # seconds between two checks for this comparison's turn
 
 
@@ -57,7 +56,7 @@ async def _main(comparison_id: str) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, cancel)
     book.note(status="running", started=time.time(), **processes.itself())
     try:
-        if folders.asked_to_end(comparisons.folder(comparison_id)):
+        if folders.end_requested(comparisons.folder(comparison_id)):
             cancel()
         with folders.signs_of_life(comparisons.folder(comparison_id)):
             async with _turn(book):
@@ -92,7 +91,7 @@ class Book:
     def note(self, **changes: Any) -> None:
         """Change fields of the comparison. If that can't be saved now, it is saved with the next change."""
         ends = changes.get("status", "running") not in folders.ACTIVE
-        self._writer.note(patience=_PATIENCE if ends else 0, **changes)
+        self._writer.note(patience=PATIENCE if ends else 0, **changes)
 
     def note_row(self, index: int, *, done: int = 0, **changes: Any) -> None:
         """Change fields of a row, and count `done` more runs. A row with a `reason` isn't measured any more."""
@@ -251,7 +250,7 @@ async def _run(book: Book, index: int) -> Run | None:
     except asyncio.CancelledError:
         with contextlib.suppress(WorkbenchError):
             submit.cancel(run.id)
-        await submit.wait(run.id, timeout=_CANCEL_PATIENCE)
+        await submit.wait(run.id, timeout=CANCEL_PATIENCE)
         raise
 
 

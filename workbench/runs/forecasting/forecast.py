@@ -204,7 +204,7 @@ _NO_CUPY = (
 )
 
 
-def kept_with_run(
+def recorded_forecast(
     template: Template, checked: Parameters, needs: Needs, cluster: ClusterRecord, *, force: bool
 ) -> dict[str, Any]:
     """Return the stored part of a run's forecast. Raises ConflictError if it won't fit and isn't forced."""

@@ -29,7 +29,7 @@ def found_of(picked: datasets.Picked) -> Found:
         picked.stored,
         attributes=picked.attrs,
         fill=picked.fill,
-        remarks=picked.numbers.remarks[:1] if picked.source.packed_apart else (),
+        remarks=picked.numbers.remarks[:1] if picked.source.packed_differently else (),
         recipe=picked.recipe(),
         coords=picked.coords,
         dims=picked.dims,
