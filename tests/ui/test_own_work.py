@@ -65,7 +65,7 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
 
     result = page.locator(".wb-Result")
     with page.expect_download() as saved:
-        hook(result, "save-picture").first.click()
+        hook(hook(result, "run-pictures"), "save-picture").click(timeout=MINUTE)
     assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
     hook(result, "run-pictures").locator("[data-enlarge]").first.click()
     picture = page.locator("dialog.wb-Enlarged img")

@@ -44,7 +44,7 @@ export class Figure implements IShown {
     this._button = button('follow', 'Pause', () => this._do(this._mode === 'follow' ? 'pause' : 'follow'));
     // A pan as any other: it asks for detail.
     this._all = button('show-all', 'Show all', () => this._whole && this._range?.setv(this._whole));
-    button('save-picture', 'Save as PNG', () => void this._save());
+    this._picture = button('save-picture', 'Save as PNG', () => void this._save());
     bar.append(this._summary);
     this._node.dataset['workbench'] = 'figure';
     this._note.setAttribute('role', 'status');
@@ -152,9 +152,7 @@ export class Figure implements IShown {
   }
 
   private async _save(): Promise<void> {
-    if (this._embedded) {
-      download(await this._embedded.picture(), `${Object.values(this._watched)[0]}.png`);
-    }
+    download(await this._embedded!.picture(), `${Object.values(this._watched)[0]}.png`);
   }
 
   /** Do what a button or Python code asks for. */
@@ -177,6 +175,7 @@ export class Figure implements IShown {
     this._button.textContent = this._words(this._mode === 'follow' ? 'Pause' : 'Follow');
     this._button.hidden = !this._id || !this._watched.cluster;
     this._all.hidden = !this._whole;
+    this._picture.hidden = !this._embedded;
     this._summary.textContent = this._said || ((this._watched.cluster && this._status.summary) ?? '');
     this._note.textContent = this._problem || (this._embedded ? (this._status.message ?? '') : 'Loading …');
     this._note.hidden = !this._note.textContent;
@@ -301,6 +300,7 @@ export class Figure implements IShown {
   private readonly _node = element('div', 'wb-Figure');
   private readonly _note = element('div', 'wb-Figure-note');
   private _ours = false;
+  private readonly _picture: HTMLElement;
   private readonly _place = element('div', 'wb-Figure-host');
   /** Why nothing could be drawn. */
   private _problem = '';
