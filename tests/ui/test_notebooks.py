@@ -57,21 +57,3 @@ def test_run_all_of_the_start_page_shows_what_was_watched(lab: Lab, open_lab: Op
     page.wait_for_timeout(500)
     screenshot("start-notebook-watch-narrow")
     assert coloured(stream) > 500
-
-
-def test_run_all_of_the_notebook_on_watching_shows_its_figure(
-    lab: Lab, open_lab: OpenLab, screenshot: Screenshot
-) -> None:
-    page = open_lab()
-    run_all(lab, page, "watch.ipynb")
-    cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
-    expect(cells.last).to_contain_text("tasks", timeout=2 * MINUTE)
-    stream = cells.nth(1).locator(".bk-Figure").first
-    stream.scroll_into_view_if_needed()
-    expect(cells.nth(1)).to_contain_text("Done in", timeout=MINUTE)
-    page.wait_for_timeout(500)
-    screenshot("watch-notebook-light")
-    assert coloured(stream) > 1_000
-    expect(cells.nth(2)).to_contain_text("watched-")
-    dark(page)
-    screenshot("watch-notebook-dark")
