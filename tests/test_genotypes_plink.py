@@ -166,6 +166,7 @@ def _rewrite(path: Path, change: Any) -> None:
         ),
         ("bim", lambda b: b"#CHROM ID CM POS A1 A2\n" + b, "tiny.bim starts with a header, '#CHROM .*expected none"),
         ("fam", lambda b: b + b"f4 f 0 0 1 1 1\n", "tiny.fam, line 6 has 7 columns, expected 6: family, sample"),
+        ("fam", lambda b: b"\n\n" + b + b"\nf4 f 0 0 1 1 1\n", "tiny.fam, line 9 has 7 columns"),
         (
             "fam",
             lambda b: b + b"f4 f 0 0 1 1\n" * 4,

@@ -215,14 +215,14 @@ def _columns(
     """
     parts: list[list[np.ndarray[Any, Any]]] = []
     with places.sentences_about(place, f"{_THREE}; this one has the columns {what}"):
-        content, width, before, start = place.read(), 0, 0, 0
+        content, width, n_lines, start = place.read(), 0, 0, 0
         while start < len(content):
             end = content.find(b"\n", start + _PIECE) + 1 or len(content)
-            raw, start = content[start:end], end
+            raw, encoding, start = content[start:end], "utf-8" if start else "utf-8-sig", end
             try:
-                piece = raw.decode("utf-8" if before else "utf-8-sig")
+                piece = raw.decode(encoding)
             except UnicodeDecodeError as err:
-                number = before + raw.count(b"\n", 0, err.start) + 1
+                number = n_lines + raw.count(b"\n", 0, err.start) + 1
                 raise BadInputError(
                     f"{place}, line {number}, isn't written in UTF-8. "
                     "If it is Latin-1: iconv -f latin1 -t utf-8 OLD > NEW"
@@ -236,17 +236,16 @@ def _columns(
                         f"{place} starts with a header, {first[:40]!r}, expected none: {what}. Remove that line."
                     )
             if words and (width not in kinds or not _regular(raw, width)):
-                lines = [line.split() for line in piece.splitlines() if line.strip()]
-                for number, line in enumerate(lines, before + 1):
-                    if len(line) != width or width not in kinds:
+                for number, line in enumerate(map(str.split, piece.split("\n")), n_lines + 1):
+                    if line and (len(line) != width or width not in kinds):
                         raise BadInputError(
                             f"{place}, line {number} has {len(line)} columns, expected {max(kinds)}: {what}."
                         )
             if words:
                 columns = [(words[i::width], kind) for i, kind in enumerate(kinds[width]) if kind]
                 parts.append([_of_kind(column, kind, place) for column, kind in columns])
-                before += len(words) // width
-    if not before:
+            n_lines += raw.count(b"\n")
+    if not parts:
         return [np.empty(0, kind) for kind in kinds[max(kinds)] if kind]
     return [np.concatenate(column) for column in zip(*filter(None, parts), strict=True)]
 
