@@ -15,12 +15,14 @@ import zarr
 
 from tests.test_runs import start_cluster
 from workbench.cli import main
+from workbench.figures.answers import pictures
 from workbench.figures.report import report_html
 from workbench.genotypes import eigenvec, open_genotypes
 from workbench.runs import answer_storage, store
 from workbench.runs.run import Run
 from workbench.runs.singular_values import values
 from workbench.session import Session
+from workbench.storage.variables import dataset
 from workbench.workloads import template
 from workbench.workloads.values import BadParameterError
 
@@ -200,16 +202,18 @@ def test_more_components_or_populations_than_samples_are_refused() -> None:
 def test_the_report_draws_how_values_fall_and_where_samples_lie() -> None:
     given = {"n_variants": 1500, "n_samples": 60, "n_populations": 4, "n_components": 3}
     summary, _ = PCA.compute(PCA.validate(given))
-    page = report_html(Run(id="r", workload="genotype_pca", cluster="c", status="done", result=summary), None)
+    run = Run(id="r", workload="genotype_pca", cluster="c", status="done", result=summary)
+    drawn = pictures(dataset({}), summary)
+    page = report_html(run, None, drawn)
     assert summary["certificate"]["sentence"] in page
     assert "Scree plot" in page
+    assert page.count("<figcaption>") == len(drawn) > 1
     # A value has as many digits as its bound allows, next to that bound; the lists themselves are not repeated.
     first = values(summary)
     assert first is not None
     assert all(cell in page for row in first.rows for cell in row)
     assert "Explained variance" not in page
     assert "60 samples" in page
-    assert "population 3" in page
 
 
 def _found(bed: Path, client: Any, scaler: str) -> Run:
