@@ -14,7 +14,7 @@ from PIL import Image
 from tests.views import html_of
 from workbench.cli import main
 from workbench.figures.answers import Dots, Line, Map, Picture, pictures
-from workbench.figures.paper import write_on_page, write_picture
+from workbench.figures.paper import page_png, write_picture
 from workbench.figures.report import report_html
 from workbench.runs import store
 from workbench.runs.answers import Answers, Array
@@ -100,8 +100,8 @@ def test_of_many_rows_a_sample_is_drawn() -> None:
 
 def test_a_long_label_of_an_axis_is_not_cut_in_a_small_picture() -> None:
     dots, label = Dots(RNG.random(9), RNG.random(9), (), (), ""), "Component 2 (1.2 % of the variance)"
-    write_on_page(Picture("scores", "scores", "Component 1", label, dots), file := io.BytesIO(), is_small=True)
-    with Image.open(file) as drawn:
+    png = page_png(Picture("scores", "scores", "Component 1", label, dots), is_small=True)
+    with Image.open(io.BytesIO(base64.b64decode(png))) as drawn:
         ink = np.asarray(drawn.convert("RGBA"))[..., 3]
     assert not ink[[0, -1]].any()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import textwrap
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -54,8 +56,8 @@ def can_write() -> bool:
     return find_spec("matplotlib") is not None
 
 
-def write_on_page(picture: Picture, file: BinaryIO, *, is_small: bool = False) -> None:
-    """Write one picture as a PNG without title and background; a small one doesn't name the groups of its dots."""
+def page_png(picture: Picture, *, is_small: bool = False) -> str:
+    """Return one picture as a PNG in base64, without title and background; a small one doesn't name groups of dots."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -64,7 +66,9 @@ def write_on_page(picture: Picture, file: BinaryIO, *, is_small: bool = False) -
         legend = _draw(figure, picture).get_legend()
         if is_small and legend is not None and isinstance(picture.drawn, Dots):
             legend.remove()
+        file = io.BytesIO()
         figure.savefig(file, format="png", transparent=True)
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def _draw(figure: Figure, picture: Picture) -> Axes:
@@ -98,14 +102,14 @@ def _draw_lines(axes: Axes, lines: tuple[Line, ...]) -> None:
 
 
 def _draw_dots(axes: Axes, dots: Dots) -> None:
-    colors, labels = GROUPS, np.array(dots.labels or [""] * len(dots.x))
+    labels = np.array(dots.labels or [""] * len(dots.x))
     names = list(dict.fromkeys(labels.tolist()))
     for index, name in enumerate(names):
         mine = labels == name
         look: dict[str, Any] = {
             "s": 10,
-            "color": colors[index % len(colors)],
-            "marker": _MARKERS[index // len(colors) % len(_MARKERS)],
+            "color": GROUPS[index % len(GROUPS)],
+            "marker": _MARKERS[index // len(GROUPS) % len(_MARKERS)],
             # No reader opens a file with a hundred thousand dots as vectors.
             "rasterized": len(dots.x) > 2000,
         }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +10,7 @@ from markupsafe import Markup
 from workbench.errors import install
 from workbench.figures.answers import Picture
 from workbench.figures.bandwidth import bandwidth_html
-from workbench.figures.paper import can_write, write_on_page
+from workbench.figures.paper import can_write, page_png
 from workbench.figures.topology import topology_html, topology_of
 from workbench.markup import fragment, paragraph, tag
 from workbench.runs.run import ON_SIMULATED
@@ -31,17 +29,15 @@ def measurements_html(run: Mapping[str, Any]) -> Markup:
 
 
 def _image(picture: Picture) -> Markup:
-    file = io.BytesIO()
-    write_on_page(picture, file)
-    data = base64.b64encode(file.getvalue()).decode()
-    return tag("img", alt=picture.title, src=f"data:image/png;base64,{data}", style="width: 760px; max-width: 100%")
+    source = f"data:image/png;base64,{page_png(picture)}"
+    return tag("img", alt=picture.title, src=source, style="width: 760px; max-width: 100%")
 
 
 def _bandwidth(run: Mapping[str, Any]) -> Markup:
     bandwidth = (run.get("result") or {}).get("bandwidth")
-    if not bandwidth or not bandwidth["n_messages"]:
+    heat_map = bandwidth and bandwidth_html(bandwidth, ON_SIMULATED if run.get("simulated") else "")
+    if not heat_map:
         return Markup("")
-    heat_map = bandwidth_html(bandwidth, ON_SIMULATED if run.get("simulated") else "")
     return fragment(
         tag("h2", "Bandwidth between workers"),
         tag("p", "Quartiles of the messages' bandwidth; color is the median."),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -76,7 +75,7 @@ def result(context: Context, _: str) -> Markup:
         tag("span", joined((differing(run, None).strip(), took, where_and_when(run))), class_="wb-Muted"),
         class_=f"wb-Row wb-mod-{run['status']}",
     )
-    body = _running(run) if found.active else _ended(context, found, run, tab=True)
+    body = _running(found, run) if found.active else _ended(context, found, run, tab=True)
     return tag("article", head, body, class_="wb-Result", data_workbench=f"result-{run_id}")
 
 
@@ -87,15 +86,17 @@ def run(context: Context, run_id: str) -> Markup:
     return _again(context, run) + _rest(facts(found), run) if found.active else _ended(context, found, run, tab=False)
 
 
-def _running(run: Mapping[str, Any]) -> Markup:
+def _running(found: Run, run: Mapping[str, Any]) -> Markup:
     cancel = button("Cancel", **action("cancel_run", run=run["id"]), title="End this run", data_workbench="cancel-this")
     bar = tag("div", tag("div", progress(run), class_="wb-Result-progress"), cancel, class_="wb-Row")
-    time_left = paragraph(_time_left(run), data_workbench="time-left")
+    time_left = paragraph(_time_left(found, run), data_workbench="time-left")
     return bar + time_left + notice(f"run={run['id']}") + figure(cluster=run["cluster"])
 
 
-def _time_left(run: Mapping[str, Any]) -> str:
+def _time_left(found: Run, run: Mapping[str, Any]) -> str:
     """Return about how much time is left, or why that is unknown."""
+    from workbench.runs.forecasting.duration import forecast_seconds
+
     done = run["progress"] or {}
     elapsed = time.time() - run["started"] if run["started"] else 0.0
     if done.get("stage") in ("checking", "saving"):
@@ -103,7 +104,8 @@ def _time_left(run: Mapping[str, Any]) -> str:
     if done.get("total") and done.get("done") and not done.get("more") and not done.get("passes") and elapsed > 1:
         return f"About {_rounded(elapsed * (done['total'] - done['done']) / done['done'])} left."
     lasting = (run.get("forecast") or {}).get("seconds")
-    if lasting and elapsed < (middle := math.sqrt(lasting["low"] * lasting["high"])):
+    middle = forecast_seconds(found)
+    if middle is not None and elapsed < middle:
         return f"About {_rounded(middle - elapsed)} left, by the forecast."
     if lasting and elapsed < lasting["high"]:
         return f"Up to {_rounded(lasting['high'] - elapsed)} left, by the forecast."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from dataclasses import replace
 from functools import lru_cache
@@ -79,15 +78,10 @@ def small_pictures(run_id: str, n_bytes: int) -> tuple[tuple[str, str, str], ...
 
     `n_bytes`, the size of the saved arrays, is part of the cache's key. Without Matplotlib, the PNG is empty.
     """
-    from workbench.figures.paper import can_write, write_on_page
+    from workbench.figures.paper import can_write, page_png
 
-    found = []
-    for each in pictures_of(store.get(run_id)):
-        file = io.BytesIO()
-        if can_write():
-            write_on_page(each, file, is_small=True)
-        found.append((each.name, each.title, base64.b64encode(file.getvalue()).decode()))
-    return tuple(found)
+    pictures, is_drawn = pictures_of(store.get(run_id)), can_write()
+    return tuple((each.name, each.title, page_png(each, is_small=True) if is_drawn else "") for each in pictures)
 
 
 def picture_of(run: Run, name: str | None = None) -> Picture:
