@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import doctest
+import functools
 import inspect
 import re
 import shlex
@@ -38,12 +39,18 @@ NEVER_RUN = re.compile(r"::\n\n +\S|```|\.\. code|\+SKIP")
 """Other ways to write code in a docstring."""
 
 
+@functools.cache
+def read_nodes(path: Path) -> list[ast.AST]:
+    """Return all nodes of a file."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def read_docstrings(holding: str = "") -> Iterator[tuple[Path, int, str]]:
     """All of the package's files that hold a text, those of attributes too: file, line and text."""
     for path in sorted((ROOT / "workbench").rglob("*.py")):
-        if holding not in (source := path.read_text()):
+        if holding not in path.read_text():
             continue
-        for node in ast.walk(ast.parse(source)):
+        for node in read_nodes(path):
             match node:
                 case ast.Expr(ast.Constant(str(text))):
                     yield path.relative_to(ROOT), node.lineno, inspect.cleandoc(text)
@@ -90,7 +97,7 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
     folder = tmp_path_factory.mktemp("docstrings")
     with using_data_folder(folder / "workbench-data"), contextlib.chdir(folder):
         write_study(folder)
-        with workbench.start("cpu", name="calm-otter", n_workers=2, threads_per_worker=1, memory="1GiB") as cluster:
+        with workbench.start("cpu", name="calm-otter", n_workers=1, threads_per_worker=1, memory="1GiB") as cluster:
             workbench.run("array_sum", "calm-otter", size="16MiB")
             ran_before("array_sum-3fa29c")
             workbench.Session().compare_runs(["last", "array_sum-3fa29c"])
@@ -130,7 +137,7 @@ def test_what_is_not_run_is_there() -> None:
 def hints() -> Iterator[str]:
     """Commands at the end of sentences; what is filled in when they are said is NAME here."""
     for path in sorted((ROOT / "workbench").rglob("*.py")):
-        nodes = list(ast.walk(ast.parse(path.read_text())))
+        nodes = read_nodes(path)
         filled_in = [node for node in nodes if isinstance(node, ast.JoinedStr)]
         pieces = {piece for node in filled_in for piece in node.values}
         texts = [str(node.value) for node in nodes if isinstance(node, ast.Constant) and node not in pieces]

@@ -85,7 +85,7 @@ def read(path: Path) -> Any:
     return found if path.suffix == ".npy" else found["x"]
 
 
-@pytest.mark.parametrize(("writer", "chunks"), [(_Workers, (5000, 3)), (_Late, (1000, 10))])
+@pytest.mark.parametrize(("writer", "chunks"), [(_Workers, (10_000, 5)), (_Late, (5000, 10))])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_block_is_lost_where_a_worker_does_not_have_the_folder(
     apart: tuple[Client, Path], name: str, writer: type[_Workers], chunks: tuple[int, int]

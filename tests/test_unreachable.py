@@ -40,20 +40,17 @@ def unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("profile", "options", "package", "says"),
+    ("profile", "options", "package", "says", "status"),
     [
-        ("gateway", {"address": DEAD, "cluster_options": {}}, "dask_gateway", f"The gateway at {DEAD} doesn't answer"),
-        ("kubernetes", {"image": "x"}, "kr8s", "kubectl delete daskcluster there-1 --namespace default"),
-        (
-            "slurm",
-            {"walltime": 60},
-            "dask_jobqueue",
-            "Jobs named there-1 may be left in the queue",
+        *(
+            ("gateway", {"address": DEAD, "cluster_options": {}}, "dask_gateway", f"The gateway at {DEAD}", status)
+            for status in ("lost", "ready")
         ),
-        ("nomad", {}, "dask", "There is no profile 'nomad' here any more"),
+        ("kubernetes", {"image": "x"}, "kr8s", "kubectl delete daskcluster there-1 --namespace default", "lost"),
+        ("slurm", {"walltime": 60}, "dask_jobqueue", "Jobs named there-1 may be left in the queue", "lost"),
+        ("nomad", {}, "dask", "There is no profile 'nomad' here any more", "lost"),
     ],
 )
-@pytest.mark.parametrize("status", ["lost", "ready"])
 def test_a_cluster_whose_server_is_unreachable_stays_listed_until_it_is_ended_or_given_up(
     data_folder: Path,
     unreachable: None,
