@@ -18,6 +18,7 @@ from typing import Any
 import dask.array as da
 import psutil
 
+from tests import commands
 from workbench import config
 from workbench.clusters import control, records
 from workbench.clusters.connect import connect
@@ -66,8 +67,8 @@ def main(place: Path) -> dict[str, Any]:
                 answer = float(da.ones((1000, 1000), chunks=500).sum().compute())
             seen["watched"] = {"answer": answer, "in this process": watched.status}
             make_room(place)
-            seen["watched"]["after"] = until(lambda: row_of(watched.id)["status"], "done")
-            seen["watched"]["tasks"] = row_of(watched.id)["result"]["tasks"]
+            until(lambda: (row := row_of(watched.id))["status"] == "done" and seen.setdefault("row", row) == row, True)
+            seen["watched"] |= {"after": seen["row"]["status"], "tasks": seen["row"]["result"]["tasks"]}
 
             run = submit.submit("array_sum", {"size": "512MiB", "chunks": "4MiB"}, record)
             until(lambda: store.get(run.id).status, "running")
@@ -136,12 +137,17 @@ def processes_of(pid: int | None) -> set[int]:
 
 def row_of(run_id: str) -> dict[str, Any]:
     """Return a run as another process reads it."""
-    found: dict[str, Any] = json.loads(terminal("show", run_id, "--json")["out"])
+    found: dict[str, Any] = json.loads(elsewhere("show", run_id, "--json")["out"])
     return found
 
 
 def terminal(*arguments: str) -> dict[str, Any]:
-    """Run `workbench`."""
+    """Run `workbench` in this process."""
+    return dict(zip(("code", "out", "err"), commands.run(*arguments), strict=True))
+
+
+def elsewhere(*arguments: str) -> dict[str, Any]:
+    """Run `workbench` in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "workbench", *arguments], capture_output=True, text=True, timeout=60, check=False
     )

@@ -188,7 +188,9 @@ def ask_in_vain(server: Server, url: str) -> None:
         form_of(server, "svd_of_file", path=url)
 
 
-def test_a_path_is_looked_at_by_a_process_that_ends_with_its_page_or_after_a_while(server: Server) -> None:
+def test_paths_are_looked_at_by_processes_that_end_and_the_server_answers_and_stops_though_eight_never_answer(
+    server: Server, tmp_path: Path
+) -> None:
     form_of(server, "array_sum")
     assert not any(LOOKING in line for *_, line in children_of(server))
     form_of(server, "svd_of_file")
@@ -201,14 +203,8 @@ def test_a_path_is_looked_at_by_a_process_that_ends_with_its_page_or_after_a_whi
         wait_for_nobody(server, 12)  # and not the 20 s after which it ends anyway
         shown = form_of(server, "svd_of_file", path=awaited)
     assert f"No answer within 20 s: the disk or server of '{awaited}' does not respond." in shown
-
-
-def test_the_server_answers_and_stops_though_eight_paths_never_answer(server: Server, tmp_path: Path) -> None:
-    fifos = [tmp_path / f"fifo-{number}.npy" for number in range(8)]
-    for fifo in fifos:
-        os.mkfifo(fifo)
-    for fifo in fifos:
-        assert "is a FIFO" in form_of(server, "svd_of_file", path=str(fifo))
+    os.mkfifo(tmp_path / "fifo.npy")
+    assert "is a FIFO" in form_of(server, "svd_of_file", path=str(tmp_path / "fifo.npy"))
     with silent_servers(8) as urls:
         for url in urls:
             threading.Thread(target=ask_in_vain, args=(server, url), daemon=True).start()
