@@ -182,10 +182,8 @@ def test_genotypes_are_packed_to_s3_and_analysed_from_there(keys: str, processes
         assert check.passed, check.what
         assert summary["bytes_after"] == fs.du(to.removeprefix("s3://")) > 900 * 10
     again = {"path": to, "endpoint_url": keys, "n_components": 3}
-    summary, check = PCA.compute(PCA.validate(again), processes)
+    _, check = PCA.compute(PCA.validate(again), processes)
     assert check.passed, check.what
-    alone, _ = PCA.compute(PCA.validate({"path": to, "endpoint_url": keys, "n_components": 3}))
-    np.testing.assert_allclose(summary["singular_values"], alone["singular_values"], rtol=1e-3)
     np.testing.assert_array_equal(
         open_genotypes(to, storage_options={"endpoint_url": keys}).counts().compute(),
         np.where(COUNTS == 3, 255, COUNTS),
@@ -234,22 +232,6 @@ def _stop(done: int, _: int) -> None:
         raise _StoppedError
 
 
-def test_runs_of_a_cluster_in_its_own_processes_reach_s3_by_fields_alone(
-    arrays: str, keys: str, data_folder: Path, capsys: Any
-) -> None:
-    start_cluster("calm-otter")
-    given = ["--cluster", "calm-otter", "--json", "-p", f"endpoint_url={arrays}"]
-    told = ["-p", "path=s3://data/arrays/x.zarr", "-p", "anon=true"]
-    assert main(["run", "svd_of_file", *given, *told]) == 0
-    run = json.loads(capsys.readouterr().out)
-    np.testing.assert_allclose(run["result"]["singular_values"], VALUES, rtol=1e-12)
-    _write_counts("s3://data/in/r.zarr", keys)
-    to = ["-p", "path=s3://data/in/r.zarr", "-p", "to=s3://data/out/r.zarr", "-p", f"to_endpoint_url={keys}"]
-    assert main(["run", "pack_genotypes", *given, *to]) == 0
-    assert json.loads(capsys.readouterr().out)["check"]["passed"]
-    Session().stop("calm-otter")
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -281,35 +263,40 @@ def test_what_is_not_on_s3_or_not_permitted_gets_a_sentence(keys: str, monkeypat
         SVD.validate({"path": "s3://data/x.npy", "endpoint_url": keys})
 
 
-def test_what_runs_killed_while_they_save_to_s3_leave_is_removed_by_the_next(
-    keys: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_runs_reach_s3_by_fields_alone_and_what_one_killed_while_it_saves_leaves_is_removed_by_the_next(
+    keys: str, data_folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
 ) -> None:
+    s3fs.S3FileSystem.clear_instance_cache()  # of another test, without keys
+    cluster = start_cluster("killed-otter")
+    _write_counts("s3://data/in/r.zarr", keys)
+    given = ["--cluster", cluster.name, "--json", "-p", f"endpoint_url={keys}", "-p", f"to_endpoint_url={keys}"]
+    to = ["-p", "path=s3://data/in/r.zarr", "-p", "to=s3://data/out/r.zarr"]
+    assert main(["run", "pack_genotypes", *given, *to]) == 0
+    assert json.loads(capsys.readouterr().out)["check"]["passed"]
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
-    fs, x = s3fs.S3FileSystem(use_listings_cache=False), np.random.default_rng(0).standard_normal((30_000, 20))
+    fs, x = s3fs.S3FileSystem(use_listings_cache=False), np.random.default_rng(0).standard_normal((8000, 20))
     np.save(tmp_path / "x.npy", x)
-    cluster = start_cluster("killed-otter")
-    for name in (f"{tmp_path.name}.zarr", f"{tmp_path.name}.npz"):
-        asked = {"path": str(tmp_path / "x.npy"), "chunks": [100, 20], "save": f"s3://data/{name}"}
-        killed = submit("svd_of_file", asked, cluster)
-        # Not more often: each look is several requests to a server that shares the cores.
-        until(lambda name=name: time.sleep(0.2) or len(fs.glob(f"data/.{name}.*.part/u/c/*/0")) > 2, 180)
-        os.kill(store.get(killed.id).pid or 0, signal.SIGKILL)
-        assert (finish(killed.id, timeout=20).status, fs.exists(f"data/{name}")) == ("lost", False)
-        # In fewer blocks: each is a handful of requests.
-        run = finish(submit("svd_of_file", asked | {"chunks": [6000, 20]}, cluster).id, timeout=180)
-        assert run.status == "done", run.error
-        assert fs.glob(f"data/.{name}*") == []
-        assert run.answers is not None
-        there = store.update(run.id, answers=run.answers.model_copy(update={"kept": ()})).arrays
-        u, s, v = (there[array] for array in "usv")
-        np.testing.assert_allclose((u * s) @ v, x, atol=1e-10)
-    Session().stop("killed-otter")
+    name = f"{tmp_path.name}.zarr"
+    asked = {"path": str(tmp_path / "x.npy"), "chunks": [100, 20], "save": f"s3://data/{name}"}
+    killed = submit("svd_of_file", asked, cluster)
+    # Not more often: each look is several requests to a server that shares the cores.
+    until(lambda: time.sleep(0.2) or len(fs.glob(f"data/.{name}.*.part/u/c/*/0")) > 2, 180)
+    os.kill(store.get(killed.id).pid or 0, signal.SIGKILL)
+    assert (finish(killed.id, timeout=20).status, fs.exists(f"data/{name}")) == ("lost", False)
+    # In fewer blocks: each is a handful of requests.
+    run = finish(submit("svd_of_file", asked | {"chunks": [4000, 20]}, cluster).id, timeout=180)
+    assert run.status == "done", run.error
+    assert fs.glob(f"data/.{name}*") == []
+    assert run.answers is not None
+    there = store.update(run.id, answers=run.answers.model_copy(update={"kept": ()})).arrays
+    u, s, v = (there[array] for array in "usv")
+    np.testing.assert_allclose((u * s) @ v, x, atol=1e-10)
+    Session().stop(cluster.name)
 
 
-@pytest.mark.parametrize("name", ["out.zarr", "out.npz"])
 def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
-    name: str, keys: str, quick_client: Any, monkeypatch: pytest.MonkeyPatch, data_folder: Path
+    keys: str, quick_client: Any, monkeypatch: pytest.MonkeyPatch, data_folder: Path
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", keys)
     s3fs.S3FileSystem.clear_instance_cache()
@@ -319,16 +306,16 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
     whole = dataset({"x": (("row", "column"), x)})
     with dask.config.set({"workbench.answers.each": "0B"}):
         with pytest.raises(ValueError, match="matmul"):
-            answer_storage.leave("mine-1", broken, target(f"s3://data/{name}"), quick_client)
-        left = answer_storage.leave("mine-1", whole, target(f"s3://data/{name}"), quick_client)
+            answer_storage.leave("mine-1", broken, target("s3://data/out.npz"), quick_client)
+        left = answer_storage.leave("mine-1", whole, target("s3://data/out.npz"), quick_client)
     assert left.error is None
     run = store.update("mine-1", answers=left.answers, status="done")
     np.testing.assert_array_equal(run.arrays["x"], TALL)
     with pytest.raises(ConflictError, match="is there already"):
-        target(f"s3://data/{name}")
+        target("s3://data/out.npz")
     fs, twice = s3fs.S3FileSystem(), dataset({"x": (("row", "column"), 2 * x)})
     with dask.config.set({"workbench.answers.each": "0B"}):
-        again = target(f"s3://data/{name}", replace=True)
+        again = target("s3://data/out.npz", replace=True)
         with pytest.raises(ValueError, match="matmul"):
             answer_storage.leave("mine-1", broken, again, quick_client)
         np.testing.assert_array_equal(run.arrays["x"], TALL)  # what was there stays until then
@@ -336,10 +323,7 @@ def test_an_answer_is_saved_to_s3_whole_or_not_at_all(
     assert left.error is None
     run = store.update("mine-1", answers=left.answers)
     np.testing.assert_array_equal(run.arrays["x"], 2 * TALL)
-    assert [each for each in fs.ls("data") if name in each] == [f"data/{name}"]
-    if name == "out.zarr":
-        with xarray.open_zarr(f"s3://data/{name}") as found:
-            assert found["x"].dims == ("row", "column")
+    assert [each for each in fs.ls("data") if "out.npz" in each] == ["data/out.npz"]
 
 
 def test_a_store_on_s3_of_which_a_part_was_copied_when_its_runner_was_killed_is_replaced(
@@ -424,6 +408,8 @@ def test_workers_save_to_the_server_that_the_environment_names_where_the_run_is(
         left = answer_storage.leave("mine-4", answer, target("s3://data/named.zarr"), processes)
     assert (left.error, left.notes) == (None, ())
     np.testing.assert_array_equal(zarr.open("s3://data/named.zarr")["x"][:], TALL)
+    with xarray.open_zarr("s3://data/named.zarr") as found:
+        assert found["x"].dims == ("row", "column")
 
 
 def test_a_bucket_that_does_not_exist_is_told_of_before_anything_is_computed(
