@@ -68,13 +68,6 @@ def past_run(
 # -- memory
 
 
-def test_what_fits_says_how_much_of_how_much(data_folder):
-    found = Session().forecast("array_sum", {"size": "2GiB"}, SPEC)
-    assert (found.verdict, found.fits, found.chunks) == ("fits", True, None)
-    assert found.sentence.startswith("Fits: ")
-    assert "which has 1 GiB" in found.sentence
-
-
 def test_a_run_that_may_outlast_its_jobs_says_so(data_folder):
     for number in range(3):
         past_run(number, seconds=100.0)
@@ -282,47 +275,42 @@ def test_what_is_read_for_a_gpu_passes_through_its_workers_memory(data_folder, t
     assert (found.verdict, "in one worker at once" in found.sentence) == ("won't fit", True)
 
 
-# Sizes at which blocks outweigh what a process takes by itself. What starts clusters of its own is left out.
+# Sizes at which blocks outweigh what a process takes by itself; one case for each way of computing.
 CASES = [
-    # First: what is said holds for workers that have yet to compile the loops.
-    ("genotype_pca", {"n_variants": 400_000, "tol": 0.05}),
-    ("array_sum", {"size": "256MiB", "chunks": 2000, "generator": "RandomState"}),
-    ("transpose_sum", {"size": "512MiB", "chunks": 1600}),
-    ("tall_skinny_svd", {"shape": "1500000,20", "method": "dask"}),
-    ("tall_skinny_svd", {"size": "256MiB"}),
-    ("compressed_svd", {"size": "256MiB", "tol": 0.05, "dtype": "float64"}),
-    ("compressed_svd", {"size": "128MiB", "n_power_iter": 0, "tolerance": 1.0, "method": "dask"}),
-    ("compressed_svd", {"size": "256MiB", "n_power_iter": 0, "tolerance": 1.0, "method": "dask", "dtype": "float64"}),
+    ("transpose_sum", {"size": "256MiB", "chunks": 1600}),
+    ("tall_skinny_svd", {"size": "64MiB"}),
+    ("compressed_svd", {"size": "128MiB", "tol": 0.05, "dtype": "float64"}),
     ("svd_of_file", {"path": "m.npy", "method": "dask"}),
     ("pack_genotypes", {"path": "x.bed", "to": "x.zarr"}),
-    ("svd_of_file", {"path": "m.npy"}),
-    ("svd_of_file", {"path": "m.npy", "k": 10, "tol": 0.05}),
-    ("svd_of_file", {"path": "m.npy", "k": 10, "n_power_iter": 1, "tolerance": 1.0, "method": "dask"}),
-    ("svd_of_file", {"path": "m.npy", "k": 10, "n_power_iter": 1, "tolerance": 1.0, "method": "dask", "compute": True}),
 ]
 
 
 @pytest.fixture(scope="module")
-def workers(tmp_path_factory):
-    """Two workers as processes, their client, and a folder with an array of 192 MB and 270 million genotypes."""
+def worker(tmp_path_factory):
+    """A worker as a process that has compiled nothing, its client, and a folder for arrays."""
     from distributed import Client, LocalCluster
 
     folder = tmp_path_factory.mktemp("arrays")
-    np.save(folder / "m.npy", np.random.default_rng(0).random((240_000, 100)))
-    _write_bed(folder / "x.bed", n_variants=27_000, n_samples=10_000)
     with pytest.MonkeyPatch.context() as patch:
-        # A worker that has to compile takes the most.
         patch.setenv("NUMBA_CACHE_DIR", str(folder))
-        made = LocalCluster(n_workers=2, threads_per_worker=1, memory_limit="4GiB", dashboard_address="127.0.0.1:0")
+        made = LocalCluster(n_workers=1, threads_per_worker=1, memory_limit="4GiB", dashboard_address="127.0.0.1:0")
     with made, Client(made) as client:
-        # What a worker imports for its first run is no part of what the blocks take.
-        np.save(folder / "small.npy", np.ones((10_000, 100)))
-        small = {"path": str(folder / "small.npy"), "k": 10, "compute": True}
-        given = {"tall_skinny_svd": {"size": "8MiB"}, "compressed_svd": {"size": "8MiB"}, "svd_of_file": small}
-        for name, parameters in given.items():
-            chosen = template(name)
-            chosen.compute(chosen.validate(parameters), client)
         yield client, folder
+
+
+@pytest.fixture(scope="module")
+def workers(worker):
+    """A second worker, and a folder with an array of 96 MB and 140 million genotypes."""
+    client, folder = worker
+    np.save(folder / "m.npy", np.random.default_rng(0).random((120_000, 100)))
+    _write_bed(folder / "x.bed", n_variants=14_000, n_samples=10_000)
+    client.cluster.scale(2)
+    client.wait_for_workers(2)
+    # What a worker imports for its first run is no part of what the blocks take.
+    for name in ("tall_skinny_svd", "compressed_svd"):
+        chosen = template(name)
+        chosen.compute(chosen.validate({"size": "8MiB"}), client)
+    return client, folder
 
 
 def _write_bed(path, n_variants, n_samples):
@@ -332,14 +320,25 @@ def _write_bed(path, n_variants, n_samples):
     path.with_suffix(".fam").write_text("".join(f"f s{i} 0 0 0 -9\n" for i in range(n_samples)))
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks of processes are read from Linux' /proc")
+proc = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are read from Linux' /proc")
+
+
+@proc
+def test_a_worker_that_has_to_compile_needs_no_more_memory_than_is_said_and_not_half_of_it(worker):
+    _check_memory(*worker, "genotype_pca", {"n_variants": 20_000, "tol": 0.05}, n_workers=1)
+
+
+@proc
 @pytest.mark.parametrize(("name", "given"), CASES)
 def test_no_worker_needs_more_memory_than_is_said_and_none_half_of_it(workers, name, given):
-    client, folder = workers
+    _check_memory(*workers, name, given, n_workers=2)
+
+
+def _check_memory(client, folder, name, given, *, n_workers):
     given = given | {each: str(folder / given[each]) for each in ("path", "to") if each in given}
     chosen = template(name)
-    parameters = chosen.validate(given, threads=2, threads_per_worker=1)
-    said = chosen.needs(parameters).peak(2) + 8 * 2**20
+    parameters = chosen.validate(given, threads=n_workers, threads_per_worker=1)
+    said = chosen.needs(parameters).peak(n_workers) + 8 * 2**20
     most = 0
     for _ in range(3):  # which worker gets which blocks when differs from run to run, and the most is what counts
         measured = _grown(client, lambda: chosen.compute(parameters, client))
@@ -388,13 +387,6 @@ def _memory(pid, name):
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
-@pytest.mark.parametrize("name", ["transpose_sum", "tall_skinny_svd", "compressed_svd"])
-def test_four_tebibytes_do_not_fit_and_are_not_measured_either(data_folder, name):
-    found = Session().forecast(name, {"size": "4TiB"}, SPEC)
-    assert (found.verdict, found.fits, found.measure) == ("won't fit", False, None)
-    assert found.sentence.startswith("Won't fit: ")
-
-
 # -- time
 
 
@@ -417,13 +409,11 @@ def test_a_workload_that_is_small_or_that_no_parameter_makes_smaller_is_not_meas
 @pytest.mark.parametrize(
     ("name", "given"),
     [
-        ("array_sum", {"size": "100GiB"}),
         ("array_sum", {"shape": [500_000, 400_000], "chunks": 10_000}),
         ("array_sum", {"preset": "post"}),
         ("transpose_sum", {"size": "50GiB", "dtype": "float32"}),
         ("tall_skinny_svd", {"shape": [200_000_000, 20], "save": "/tmp/u.zarr"}),
         ("compressed_svd", {"preset": "laptop"}),
-        ("compressed_svd", {"size": "20GiB", "k": 50}),
         ("dataframe_join", {"n_rows": 1_000_000_000}),
         ("genotype_pca", {"n_variants": 40_000_000}),
     ],
@@ -451,16 +441,11 @@ def test_of_a_file_the_first_hundredth_is_measured(tmp_path, name, more):
     assert history._choices(chosen, checked.resolved) == history._choices(chosen, whole.resolved)
 
 
-def test_a_measurement_is_at_least_64_mib_of_the_array():
-    chosen, around = template("array_sum"), size_of(SPEC)
-    checked = chosen.validate({"size": "1GiB"}, **around)
-    found = chosen.validate(part_of(chosen, checked, around).parameters, **around)
-    assert chosen.needs(found).array_bytes == pytest.approx(2**26, rel=0.01)
-
-
 def test_a_measurement_is_a_run_that_gives_the_order_of_magnitude_of_the_whole(data_folder):
     session = Session()
-    session.start(SPEC.model_copy(update={"protocol": "tcp"}), name="calm-otter", force=True, agreed=True)
+    session.start(
+        SPEC.model_copy(update={"protocol": "tcp", "n_workers": 1}), name="calm-otter", force=True, agreed=True
+    )
     session.wait("calm-otter", timeout=60)
     done = session.wait_run(session.measure("array_sum", {"size": "1GiB"}, "calm-otter").id, timeout=60)
     assert (done.status, done.measurement, done.bytes) == ("done", True, pytest.approx(2**26, rel=0.01))
@@ -490,8 +475,6 @@ def test_tiny_stored_chunks_are_read_many_to_a_task(data_folder, tmp_path):
     named.to_zarr(tmp_path / "named.zarr", consolidated=False, encoding={"t": {"chunks": (50, 50)}})
     for name, given in (
         ("reduce_file", {}),
-        ("reduce_file", {"what": "histogram"}),
-        ("svd_of_file", {"k": 10}),
         ("eofs", {"k": 10, "path": str(tmp_path / "named.zarr")}),
     ):
         chosen = template(name)
@@ -652,8 +635,8 @@ def drawn(source, size, threads, noise):
     return Point(math.log(seconds), {"size": math.log(size), "threads": math.log(threads)}, 0.15 * abs(math.log(size)))
 
 
-@pytest.mark.parametrize("n_runs", [1, 2, 3, 4, 10])
-@pytest.mark.parametrize("noise", [0.06, 0.1, 0.3])
+@pytest.mark.parametrize("n_runs", [1, 2, 10])
+@pytest.mark.parametrize("noise", [0.06, 0.3])
 def test_four_in_five_times_lie_in_the_range_of_runs_of_the_same(n_runs, noise):
     source, within, rough = np.random.default_rng(n_runs), 0, 0
     for _ in range(400):
@@ -667,7 +650,7 @@ def test_four_in_five_times_lie_in_the_range_of_runs_of_the_same(n_runs, noise):
     assert n_runs == 1 or 0.75 <= within / 400 <= 0.9
 
 
-@pytest.mark.parametrize("n_runs", [5, 10, 30])
+@pytest.mark.parametrize("n_runs", [5, 10])
 def test_at_least_three_in_four_times_lie_in_the_range_of_runs_of_other_sizes_and_threads(n_runs):
     source, within, told = np.random.default_rng(n_runs), 0, 0
     for _ in range(400):
@@ -724,17 +707,6 @@ def test_the_post_is_told_for_its_own_workload_and_marked_as_published(data_fold
     assert all("post" in one["source"] for one in found.elsewhere)
 
 
-def test_what_was_published_for_one_workload_is_not_told_for_another():
-    names = {
-        name: [one.name for one, _ in machines.comparable(name, {"dtype": "uint8"}, 400 * 10**9)] for name in RANDOM
-    }
-    assert names["compressed_svd"] == [
-        "a laptop (2020), if its numbers had one byte",
-        "a DGX-2 with sixteen V100 (2020)",
-    ]
-    assert names["array_sum"] == names["transpose_sum"] == []
-
-
 def test_an_imported_run_counts_for_its_own_machine_and_not_for_this(data_folder):
     theirs = {"cpu": {"model": "another", "usable": 64}}
     for number in range(3):
@@ -785,29 +757,6 @@ def test_a_machine_has_a_price_of_its_own_which_goes_before_its_profiles(data_fo
     )
 
 
-def test_the_cost_of_a_run_stands_in_the_terminals_tables_and_no_column_without_a_price(data_folder, capsys):
-    from workbench.cli import main
-
-    past_run(1, 50.0)
-    assert main(["runs"]) == 0
-    assert "COST" not in capsys.readouterr().out
-    past_run(2, 50.0, forecast={"price_per_hour": 36.0})
-    assert main(["runs"]) == 0
-    told = capsys.readouterr().out
-    assert "COST" in told
-    assert " 0.5 " in next(line for line in told.splitlines() if "array_sum-2" in line)
-    assert main(["show", "array_sum-2"]) == 0
-    assert "Cost" in capsys.readouterr().out
-
-
-def test_a_forecast_is_quick_enough_to_follow_the_typing(data_folder):
-    for number in range(40):
-        past_run(number, 2.0)
-    session = Session()
-    answers = [session.forecast(name, {"size": "1GiB"}, SPEC) for name in RANDOM]
-    assert len({answer.sentence for answer in answers}) == len(RANDOM)
-
-
 # -- the faces
 
 
@@ -829,27 +778,11 @@ def test_the_command_line_forecasts_in_json_and_refuses_what_wont_fit(data_folde
     assert "won't fit" in capsys.readouterr().out
 
 
-def test_a_forecast_can_be_read_on_eighty_columns(data_folder, capsys, monkeypatch):
-    from workbench.cli import main
-
-    monkeypatch.setenv("COLUMNS", "80")
-    on = "cpu --workers 2 --memory 2GiB"
-    assert main(["forecast", "array_sum", "--on", on, "-p", "size=20GiB"]) == 0
-    _, table = capsys.readouterr().out.split("what it would take")
-    _, *rows = [line.split("  ") for line in table.split("\n\n")[0].splitlines()]
-    machines = [row[0] for row in rows]
-    assert machines == sorted(set(machines), key=machines.index), "no cell takes two lines"
-    assert all(len([cell for cell in row if cell.strip()]) == 3 for row in rows)
-    assert max(map(len, table.splitlines())) <= 80
-    assert table.count("GPU Dask Arrays, first steps") == 1
-
-
-@pytest.mark.parametrize("command", [["forecast", "--measure", "array_sum"], ["run", "array_sum"]])
-def test_a_cluster_that_a_command_starts_for_itself_and_that_fails_is_in_no_list(data_folder, capsys, command):
+def test_a_cluster_that_a_command_starts_for_itself_and_that_fails_is_in_no_list(data_folder, capsys):
     from workbench.cli import main
 
     with dask.config.set({"workbench.start-timeout": "50ms"}):
-        assert main([*command, "--on", "cpu --workers 1 --memory 1GiB"]) == 1
+        assert main(["run", "array_sum", "--on", "cpu --workers 1 --memory 1GiB"]) == 1
     assert "failed to start. After 50 ms" in capsys.readouterr().err
     assert records.names() == ()
 
