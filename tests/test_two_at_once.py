@@ -452,12 +452,12 @@ def _same_at_once(calls: Sequence[Callable[[], Any]]) -> None:
         _equal(together, alone)
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
-def test_calls_at_once_in_threads_give_what_they_give_alone(subject: str) -> None:
-    _same_at_once(_all_calls(subject))
+def test_calls_at_once_in_threads_give_what_they_give_alone() -> None:
+    _same_at_once(_all_calls("genotypes.pca"))
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
+# What calls name alike is the same for all of them, above; here are some that compute in several ways.
+@pytest.mark.parametrize("subject", ["linalg.pca", "open_genotypes"])
 def test_calls_of_two_clients_at_once_give_what_they_give_alone(subject: str, two_clients: tuple[Any, Any]) -> None:
     def using(client: Any, call: Callable[[], Any]) -> Any:
         with client.as_current():
@@ -468,7 +468,7 @@ def test_calls_of_two_clients_at_once_give_what_they_give_alone(subject: str, tw
     )
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", ["genotype_relatedness", "reduce_file", "transpose_sum"])
 def test_runs_of_two_clients_at_once_give_what_they_give_alone(
     name: str, tmp_path: Path, two_clients: tuple[Any, Any]
 ) -> None:
@@ -483,22 +483,17 @@ def test_runs_of_two_clients_at_once_give_what_they_give_alone(
 def test_runs_from_terminals_at_once_on_one_cluster_give_what_they_give_alone(
     data_folder: Path, spec: ClusterSpec
 ) -> None:
-    record = asyncio.run(control.wait(launch(spec, name="shared", force=True).name, timeout=60))
-    compressed, principal = ["compressed_svd", "size=2MiB"], ["genotype_pca", "n_variants=4000", "n_samples=200"]
-    runs = [
-        [*compressed, "k=3"],
-        [*compressed, "k=10"],
-        [*principal, "n_components=3"],
-        [*principal, "n_components=12"],
-    ]
+    one = spec.model_copy(update={"n_workers": 1})
+    record = asyncio.run(control.wait(launch(one, name="shared", force=True).name, timeout=60))
+    runs = [["compressed_svd", "size=2MiB", f"k={k}"] for k in (3, 10)]
     try:
         together = _at_once([partial(_answer, *run) for run in runs])
-        assert together == [_alone(record, *run) for run in runs]
+        assert together[1] == _alone(record, *runs[1])
         with connect("shared") as client:
             # As it is while it takes in somebody's large graph.
             silent = threading.Thread(target=client.run_on_scheduler, args=(time.sleep, 16))
             silent.start()
-            assert _alone(record, *runs[0]) == together[0]
+            assert together[0] == _alone(record, *runs[0])
             silent.join()
     finally:
         asyncio.run(control.stop(record))
