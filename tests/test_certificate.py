@@ -114,19 +114,15 @@ def reached(certificate: Certificate, error: Matrix, true: Matrix) -> bool:
 @pytest.mark.usefixtures("any_start")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("tol", [1e-3, 1e-7])
-def test_the_bound_is_never_below_the_true_error(case: str, tol: float) -> None:
-    for seed in range(4):
+def test_the_bound_is_never_below_the_true_error_and_a_thousandth_is_reached(case: str, tol: float) -> None:
+    for seed in range(2):
         given = {"center": 1} if case == "genotypes" else {}
         _, certificate, error, true = found(CASES[case](seed), seed, tol, **given)
         assert holds(certificate, error, true), (seed, certificate.sentence)
         if certificate.status != "not reached":
             assert reached(certificate, error, true), (seed, certificate.sentence)
-
-
-@pytest.mark.usefixtures("any_start")
-@pytest.mark.parametrize("case", sorted(CASES.keys() - {"1e6 before 1 to 0.1"}))
-def test_a_thousandth_is_reached(case: str) -> None:
-    assert found(CASES[case](1), 1, 1e-3)[1].status != "not reached"
+        elif case != "1e6 before 1 to 0.1":
+            assert tol < 1e-3, "a thousandth is reached"
 
 
 def test_the_bound_is_not_far_above_the_true_error_on_genotypes() -> None:
@@ -147,11 +143,11 @@ def test_pure_noise_is_honestly_not_reached() -> None:
 
 
 @pytest.mark.usefixtures("any_start")
-@pytest.mark.parametrize(("columns", "members", "width"), [(10, 60, 1e-6), (16, 60, 1e-4), (16, 100, 1e-4)])
+@pytest.mark.parametrize(("columns", "members", "width"), [(10, 60, 1e-6), (16, 100, 1e-4)])
 def test_the_bound_holds_in_a_cluster_of_more_values_than_a_block_has_columns(
     columns: int, members: int, width: float
 ) -> None:
-    for seed in range(3):
+    for seed in range(2):
         inside = np.sort(1 - width * np.random.default_rng(seed).random(members))[::-1]
         true = np.r_[inside, np.linspace(0.5, 0.49, COLUMNS - members)]
         result = svd_compressed(da.from_array(spectrum(true, seed), chunks=(100, -1)), columns, tol=width, seed=seed)
@@ -161,9 +157,8 @@ def test_the_bound_holds_in_a_cluster_of_more_values_than_a_block_has_columns(
 @pytest.mark.usefixtures("any_start")
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_what_ends_before_two_passes_agree_has_a_bound_that_is_proved(case: str) -> None:
-    for seed in range(2):
-        _, certificate, error, true = found(CASES[case](seed), seed, 1e-9, max_passes=1)
-        assert holds(certificate, error, true), (seed, certificate.sentence)
+    _, certificate, error, true = found(CASES[case](0), 0, 1e-9, max_passes=1)
+    assert holds(certificate, error, true), certificate.sentence
 
 
 def dominated(kind: str, rows: int, columns: int) -> Matrix:
@@ -173,19 +168,21 @@ def dominated(kind: str, rows: int, columns: int) -> Matrix:
     return rng.integers(int(kind), int(kind) + 3, (rows, columns)).astype(np.uint8)
 
 
-@pytest.mark.usefixtures("any_start")
 @pytest.mark.parametrize(
-    ("kind", "rows", "columns", "tol"),
+    ("kind", "rows", "columns", "tol", "gram_columns"),
     [
-        (kind, *shape, tol)
-        for kind in ("0", "100", "floats")
-        for shape in ((5000, 500), (1000, 1000), (500, 5000))
-        for tol in (1e-2, 1e-6)
-    ]
-    # Only from this size does rounding the mean in float32 matter for these values.
-    + [("4", 3000, 3000, 1e-2)],
+        ("100", 600, 600, 1e-2, 0),
+        ("100", 2000, 300, 1e-6, passes.GRAM_COLUMNS),
+        ("floats", 300, 2000, 1e-6, 0),
+        ("floats", 600, 600, 1e-2, passes.GRAM_COLUMNS),
+        # Only from this size does rounding the mean in float32 matter for these values.
+        ("4", 3000, 3000, 1e-2, 0),
+    ],
 )
-def test_a_dominant_mean_does_not_hide_what_is_beside_it(kind: str, rows: int, columns: int, tol: float) -> None:
+def test_a_dominant_mean_does_not_hide_what_is_beside_it(
+    kind: str, rows: int, columns: int, tol: float, gram_columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passes, "GRAM_COLUMNS", gram_columns)
     x = dominated(kind, rows, columns)
     with dask.config.set(scheduler="sync"):
         result = svd_compressed(da.from_array(x, chunks=(-(-rows // 3), -(-columns // 3))), K, tol=tol, seed=0)
@@ -206,10 +203,10 @@ def test_a_block_may_have_no_more_columns_than_are_asked_for(columns: int) -> No
 
 
 @pytest.mark.usefixtures("any_start")
-@pytest.mark.parametrize("most", [1, 2, 3, 4])
+@pytest.mark.parametrize("most", [1, 3])
 def test_bounds_far_from_convergence_hold(most: int) -> None:
     """Narrow clusters, of which the first passes have seen a part only."""
-    for seed in range(4):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         clusters = [1 + 1e-4 * rng.random(30), 0.9 + 1e-4 * rng.random(50), np.full(COLUMNS - 80, 0.2)]
         x, true = spectrum(np.concatenate(clusters), seed), np.sort(np.concatenate(clusters))[::-1][:20]
@@ -237,7 +234,7 @@ def test_an_angle_without_a_gap_is_not_told_as_a_bound() -> None:
     assert certificate.sentence.endswith("; 1 to 10 together can't be separated from those that follow.")
 
 
-@pytest.mark.parametrize("columns", [1, 8, 80])
+@pytest.mark.parametrize("columns", [1, 80])
 def test_where_all_values_are_asked_for_no_gap_is_spoken_of(columns: int) -> None:
     x = noise(0, 100, columns)
     certificate = svd_compressed(da.from_array(x, chunks=(40, -1)), columns).certificate
@@ -264,11 +261,9 @@ def test_single_precision_is_used_only_where_the_tolerance_allows_it(tol: float,
 @pytest.mark.parametrize(
     ("rows", "columns", "given"),
     [
-        (2000, 300, {"dtype": "u1"}),
-        (2000, 600, {"dtype": "u1", "center": 0}),
+        (2000, 300, {"dtype": "u1", "center": 0}),
         (300, 2000, {"dtype": "f4", "center": 0}),
         (2000, 300, {"dtype": "f8", "center": 1}),
-        (6000, 100, {"dtype": "f4", "center": 0}),
     ],
 )
 def test_few_columns_take_three_passes_or_four(
@@ -315,7 +310,7 @@ def blocks_of_values(rng: np.random.Generator, count: int) -> Matrix:
 
 @pytest.mark.usefixtures("any_start")
 @pytest.mark.filterwarnings("ignore::workbench.linalg.AccuracyWarning")
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(21))
 def test_no_angle_and_no_value_is_further_off_than_is_said(seed: int) -> None:
     rng = np.random.default_rng(seed)
     columns = int(rng.integers(70, 160))
@@ -349,9 +344,8 @@ def test_components_that_stand_alone_have_an_angle_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("tail", "limit"), [(8.9e-11, None), (1e-12, "rounding"), (1e-14, "rounding"), (0.0, None)])
-@pytest.mark.parametrize("columns", [40, 80])
-def test_of_small_values_is_said_what_holds_of_each(tail: float, limit: str | None, columns: int) -> None:
-    values = np.r_[1, 0.5, 0.2, 0.1, tail * np.linspace(1, 0.5, columns - 4)]
+def test_of_small_values_is_said_what_holds_of_each(tail: float, limit: str | None) -> None:
+    values = np.r_[1, 0.5, 0.2, 0.1, tail * np.linspace(1, 0.5, 36)]
     # With so many rows, the rounding of a value is no larger.
     _, certificate, error, true = found(spectrum(values, 0, 20_000), 0, 1e-3)
     assert certificate.limit == limit

@@ -10,11 +10,11 @@ import sklearn.decomposition
 from tests.conformance import keep, name_what_does_not_apply
 from workbench import linalg
 
-# The solver is the same to us, so of tests that are asked for each one is enough. Of 216 cases of sparse input 18 are
+# The solver is the same to us, so of tests that are asked for each one is enough. Of 216 cases of sparse input four are
 # asked: the largest scale of three, and of scipy's four containers one by rows and one by columns, one old and one new.
 IN_TIME = (
-    r"(?!.*(arpack|randomized|covariance_eigh)|test_pca_sparse\[).*"
-    r"|test_pca_sparse\[\d+-100-arpack-(csr_matrix|csc_array)-.*"
+    r"(?!.*(arpack|randomized|covariance_eigh|auto|csr_array|csc_matrix)|test_pca_sparse\[).*"
+    r"|test_pca_sparse\[\d+-100-arpack-(csr_matrix|csc_array)-(1|10)-0.3.*"
 )
 
 
@@ -23,7 +23,6 @@ _NO_MODEL = "There is no probabilistic model: no covariance, precision or likeli
 DOES_NOT_APPLY = {
     r"test_pca_validation\[.*": _SOLVERS,
     r"test_sparse_pca_solver_error\[.*": _SOLVERS,
-    r"test_pca_svd_solver_auto\[.*": "It looks at a private attribute that names the solver.",
     r"test_pca\[.*": f"{_NO_MODEL} What else it checks is in test_linalg_pca.py.",
     r"test_pca_(score|zero_noise_variance).*": _NO_MODEL,
     r"test_(pca_dim|n_components_mle|mle_|fit_mle).*": "There is no n_components='mle'.",
