@@ -123,11 +123,13 @@ def simulated(truth, seed, mode="side by side"):
     return summarise(comparison(row("one", rows[0]), row("two", rows[1]), mode=mode))
 
 
-@pytest.mark.parametrize("truths", [(1.0,), (0.5, 0.9, 0.94, 0.97, 1.03, 1.06, 1.1, 2.0)])
-@pytest.mark.parametrize("mode", ["side by side", "past"])
+@pytest.mark.parametrize(
+    ("truths", "mode"),
+    [((1.0,), "side by side"), ((0.5, 0.9, 0.94, 0.97, 1.03, 1.06, 1.1, 2.0), "past")],
+)
 def test_at_most_one_statement_in_twenty_is_wrong_of_equal_and_of_unequal_clusters(truths, mode):
     stated, wrong = 0, 0
-    for seed in range(1000):
+    for seed in range(800):
         truth = truths[seed % len(truths)]
         found = simulated(truth, seed, mode)
         said = found.rows[1].difference
@@ -135,8 +137,8 @@ def test_at_most_one_statement_in_twenty_is_wrong_of_equal_and_of_unequal_cluste
         wrong += {"faster": truth >= 1, "slower": truth <= 1, "equal": not 1 / 1.05 <= truth <= 1.05}.get(said, False)
         assert ("Undecided: " in found.verdict) == (said == "undecided"), found.verdict
         assert ("Equal within 5 %" in found.verdict) == (said == "equal"), found.verdict
-    assert stated >= 150
-    assert wrong <= 50
+    assert stated >= 120
+    assert wrong <= 40
 
 
 def test_an_interval_that_holds_one_is_no_evidence_of_equality():
