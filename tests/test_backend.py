@@ -58,8 +58,8 @@ def test_a_sum_that_stores_nothing_is_made_on_devices_and_is_the_same_whatever_i
     device_client: Any, dtype: str
 ) -> None:
     answers = []
-    for chunks in ([1001, 703], [301, 203]):
-        chosen, given = template("array_sum"), {"shape": [1001, 703], "generator": "fused", "dtype": dtype, "seed": 7}
+    for chunks in ([301, 203], [151, 101]):
+        chosen, given = template("array_sum"), {"shape": [301, 203], "generator": "fused", "dtype": dtype, "seed": 7}
         with backend.on_workers():
             checked = chosen.validate({**given, "chunks": chunks}, threads=2)
             summary, check = chosen.compute(checked, device_client)
@@ -69,7 +69,7 @@ def test_a_sum_that_stores_nothing_is_made_on_devices_and_is_the_same_whatever_i
             mean, mean_check = chosen.compute(checked, device_client)
         assert check.passed, check.what
         assert mean_check.passed, mean_check.what
-        assert mean["value"] == pytest.approx(summary["value"] / (501 * 352), rel=1e-6)
+        assert mean["value"] == pytest.approx(summary["value"] / (151 * 102), rel=1e-6)
         answers.append(summary["value"])
     assert answers[0] == pytest.approx(answers[1], rel=1e-6 if dtype == "float32" else 1e-13)
 
@@ -82,11 +82,10 @@ def test_a_sum_that_stores_nothing_is_refused_where_there_are_no_gpus() -> None:
         chosen.compute(chosen.validate(given))
 
 
-@pytest.mark.parametrize("method", ["workbench", "dask"])
 def test_genotypes_of_a_compressed_svd_are_drawn_on_devices_and_are_the_same_whatever_their_blocks(
-    device_client: Any, method: str
+    device_client: Any,
 ) -> None:
-    chosen, given = template("compressed_svd"), {"shape": [801, 63], "k": 3, "n_power_iter": 12, "method": method}
+    chosen, given = template("compressed_svd"), {"shape": [801, 63], "k": 3, "n_power_iter": 12}
     numbers = []
     for chunks in ([200, 63], [801, 17]):
         checked = chosen.validate({**given, "chunks": chunks, "seed": 7}, threads=2, on_gpu=True)
@@ -173,27 +172,12 @@ def kind_of(block: Any) -> str:
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("array_sum", {"shape": [400, 400], "chunks": 200}),
         ("array_sum", {"shape": [400, 400], "chunks": 200, "dtype": "float32"}),
-        ("array_sum", {"shape": [400, 400], "chunks": 200, "reduction": "mean"}),
         ("transpose_sum", {"shape": [400, 400], "chunks": 200}),
         ("tall_skinny_svd", {"shape": [1500, 20], "chunks": 500}),
-        ("tall_skinny_svd", {"shape": [1500, 20], "chunks": 500, "dtype": "float32"}),
-        ("compressed_svd", {"shape": [400, 60], "chunks": [200, 30], "dtype": "float64"}),
-        ("compressed_svd", {"shape": [400, 60], "chunks": [200, 30], "dtype": "float32", "compute": True}),
+        ("compressed_svd", {"shape": [400, 60], "chunks": [200, 30], "dtype": "float32"}),
         ("tall_skinny_svd", {"shape": [1500, 20], "chunks": 500, "method": "dask"}),
         ("compressed_svd", {"shape": [400, 60], "chunks": [200, 30], "dtype": "float64", "method": "dask"}),
-        (
-            "compressed_svd",
-            {
-                "shape": [400, 60],
-                "chunks": [200, 30],
-                "dtype": "float32",
-                "method": "dask",
-                "compute": True,
-                "iterator": "power",
-            },
-        ),
     ],
 )
 def test_a_template_runs_on_devices_unchanged_and_passes_its_check(
@@ -241,8 +225,9 @@ def test_what_is_held_is_there_when_the_devices_have_made_it(device_client: Any)
     assert "Dask-Default-Threads" in waited[0]
 
 
-@pytest.mark.parametrize("method", ["workbench", "dask"])
-@pytest.mark.parametrize("more", [{}, {"k": 3}, {"k": 3, "center": True, "compute": True}, {"center": True}])
+@pytest.mark.parametrize(
+    ("more", "method"), [({}, "workbench"), ({"k": 3, "center": True}, "workbench"), ({"center": True}, "dask")]
+)
 def test_the_svd_of_a_file_is_found_on_devices(
     device_client: Any, tmp_path: Path, more: dict[str, Any], method: str
 ) -> None:
@@ -320,10 +305,9 @@ def test_the_cell_for_a_cluster_with_gpus_is_plain_dask_with_cupy() -> None:
     assert "import cupy" not in on_cores
 
 
-@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-6), ("uint8", 0.2)])
-def test_the_cell_for_gpus_runs_where_the_workers_have_them(device_client: Any, dtype: str, rtol: float) -> None:
+def test_the_cell_for_gpus_runs_where_the_workers_have_them(device_client: Any) -> None:
     chosen = template("compressed_svd")
-    checked = chosen.validate({"shape": [400, 60], "chunks": [200, 30], "dtype": dtype})
+    checked = chosen.validate({"shape": [400, 60], "chunks": [200, 30], "dtype": "float64"})
     code = chosen.cell(checked, on_gpu=True)
     names: dict[str, Any] = {}
     with backend.on_workers(), dask.config.set({"array.backend": "numpy"}):
@@ -331,4 +315,4 @@ def test_the_cell_for_gpus_runs_where_the_workers_have_them(device_client: Any, 
         s = names["s"].to_backend("numpy").compute()
     with dask.config.set(scheduler="synchronous"):
         expected = chosen.compute(checked)[0]["singular_values"]
-    np.testing.assert_allclose(s, expected, rtol=rtol)
+    np.testing.assert_allclose(s, expected, rtol=1e-6)

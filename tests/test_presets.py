@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.test_runs import finish, start_cluster, submit
+from tests.test_runs import start_cluster
 from tests.trusted import trust_here
 from tests.views import html_at, html_of
 from workbench.cli import main
@@ -42,14 +42,6 @@ def test_a_preset_can_be_run_as_it_is(workload: str, name: str) -> None:
     }
     assert chosen.needs(checked).input_bytes > 0
     json.dumps(preset.model_dump())
-
-
-def test_the_experiments_of_the_texts_are_there() -> None:
-    sum_ = template("array_sum").validate(template("array_sum").preset("post").parameters)
-    assert template("array_sum").needs(sum_).input_bytes == 2 * 10**12
-    dgx2 = template("compressed_svd").validate(template("compressed_svd").preset("dgx2").parameters)
-    assert template("compressed_svd").needs(dgx2).input_bytes == 200 * 10**9
-    assert {("tall_skinny_svd", "textbook"), ("tall_skinny_svd", "ucx"), ("compressed_svd", "laptop")} <= set(ALL)
 
 
 def test_an_unknown_preset_lists_those_there_are() -> None:
@@ -85,7 +77,7 @@ def test_a_size_beside_a_preset_takes_the_place_of_its_shape_and_blocks(workload
     }
 
 
-@pytest.mark.parametrize("scale", [0.0001, 0.01, 4])
+@pytest.mark.parametrize("scale", [0.0001, 4])
 def test_dataframes_are_scaled_in_rows_and_keep_their_partitions(scale: float) -> None:
     whole, part = (
         resolved("dataframe_join", preset="dask_cuda"),
@@ -98,7 +90,7 @@ def test_dataframes_are_scaled_in_rows_and_keep_their_partitions(scale: float) -
 
 
 @pytest.mark.parametrize(("workload", "name"), ARRAYS)
-@pytest.mark.parametrize("scale", [0.0001, 0.01, 0.5, 1, 4])
+@pytest.mark.parametrize("scale", [0.0001, 0.5, 4])
 def test_a_preset_is_scaled_in_bytes_and_keeps_its_form_and_its_number_of_blocks_unless_they_are_tiny(
     workload: str, name: str, scale: float
 ) -> None:
@@ -204,8 +196,17 @@ def test_in_what_a_run_differs_from_the_text_is_said() -> None:
     assert Run(id="a", workload="array_sum", cluster="c").text_comparison is None
 
 
-def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys: Any) -> None:
-    start_cluster("calm-otter")
+def test_a_run_keeps_its_preset_and_what_the_text_says_and_a_held_array_is_not_in_its_time(
+    data_folder: Path, capsys: Any
+) -> None:
+    start_cluster("calm-otter", n_workers=1)
+    # One thread of this machine takes long for 1 000 columns.
+    shape = ["-p", "shape=2000,100", "-p", "chunks=200,100", "-p", "persist=true"]
+    assert main(["run", "tall_skinny_svd", "--preset", "textbook", "--cluster", "calm-otter", "--json", *shape]) == 0
+    textbook = json.loads(capsys.readouterr().out)
+    assert textbook["resolved"]["shape"] == [2000, 100]
+    assert textbook["result"]["seconds_to_make"] > 0
+    assert textbook["check"]["passed"]
     scaled = ["--preset", "tall", "--scale", "0.0005", "--cluster", "calm-otter"]
     assert main(["run", "tall_skinny_svd", "--json", *scaled]) == 0
     run = json.loads(capsys.readouterr().out)
@@ -216,6 +217,7 @@ def test_a_run_keeps_its_preset_and_what_the_text_says(data_folder: Path, capsys
     assert run["resolved"]["shape"] == [5000, 20]
     assert n_blocks(run["resolved"]) == 2
     assert run["check"]["passed"]
+    assert "seconds_to_make" not in run["result"]
     assert main(["show", run["id"]]) == 0
     assert "gives no time; here: " in " ".join(capsys.readouterr().out.split())
     from workbench.figures.report import report_html
@@ -245,26 +247,6 @@ def test_the_presets_are_listed(capsys: Any) -> None:
     assert "workbench run tall_skinny_svd --preset textbook" in " ".join(told.split())
     assert main(["workloads", "tall_skinny_svd", "--json"]) == 0
     assert [preset["name"] for preset in json.loads(capsys.readouterr().out)["presets"]] == ["textbook", "ucx", "tall"]
-
-
-def test_the_textbooks_svd_is_run_and_a_held_array_is_not_in_the_time(data_folder: Path, capsys: Any) -> None:
-    record = start_cluster("calm-otter")
-    # One thread of this machine takes long for 1 000 columns.
-    shape = ["-p", "shape=2000,100", "-p", "chunks=200,100", "-p", "persist=true"]
-    assert main(["run", "tall_skinny_svd", "--preset", "textbook", "--cluster", "calm-otter", "--json", *shape]) == 0
-    run = json.loads(capsys.readouterr().out)
-    assert run["resolved"]["shape"] == [2000, 100]
-    assert run["result"]["seconds_to_make"] > 0
-    assert run["check"]["passed"]
-    given = {"shape": [2000, 100], "chunks": [500, 100], "k": 3, "persist": True}
-    certified = finish(submit("compressed_svd", given, record).id, timeout=60)
-    assert certified.result is not None
-    assert certified.result["certificate"]["passes"] > 0
-    assert certified.result["seconds_to_make"] > 0
-    plain = finish(submit("tall_skinny_svd", {"shape": [2000, 100], "chunks": [200, 100]}, record).id, timeout=60)
-    assert plain.result is not None
-    assert "seconds_to_make" not in plain.result
-    Session().stop("calm-otter")
 
 
 def test_a_preset_of_ones_own_is_kept_runs_and_is_forgotten(
