@@ -197,20 +197,10 @@ def test_a_run_on_gpus_makes_its_blocks_there_and_tells_so(
     assert list(run.on_gpu.devices) == list(record.spec.devices)
     assert {"qr", "counts"} <= {name for step in run.on_gpu.steps for name in step.name.split("-")}
     assert "wait-for-gpu" in read_events(store.folder(run.id) / "events.parquet").tasks.name.values
-    fused = run_on(record, "array_sum", shape=[3000, 2000], generator="fused")
-    assert (fused.status, fused.check and fused.check.passed) == ("done", True)
-    assert fused.on_gpu is not None
-    assert fused.on_gpu.warning is None
-    assert fused.on_gpu.sentence == f"All {fused.on_gpu.blocks} blocks were on a GPU."
-    small = record.model_copy(update={"spec": record.spec.model_copy(update={"device_memory_limit": 2**20})})
-    counts = [0]
-    for where in (record, small):  # held on the GPU, and made again at each pass
-        packed = run_on(where, "genotype_pca", n_variants=20_000, n_samples=203)
-        assert (packed.status, packed.check and packed.check.passed) == ("done", True)
-        assert packed.on_gpu is not None
-        counts.append(packed.on_gpu.blocks)
-        assert packed.on_gpu.sentence == f"All {packed.on_gpu.blocks} blocks were on a GPU."
-    assert counts == sorted(set(counts))
+    packed = run_on(record, "genotype_pca", n_variants=4000, n_samples=203)
+    assert (packed.status, packed.check and packed.check.passed) == ("done", True)
+    assert packed.on_gpu is not None
+    assert packed.on_gpu.sentence == f"All {packed.on_gpu.blocks} blocks were on a GPU."
     terminal.show_run(run)
     assert f"All {run.on_gpu.blocks} blocks were on a GPU." in " ".join(capsys.readouterr().out.split())
     Session().stop("calm-otter")

@@ -39,8 +39,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    """Two processes with a thread each."""
-    quiet = {"dashboard_address": "127.0.0.1:0", "memory_limit": "1GB"}
+    """Two workers with a thread each, in this process; what they exchange goes over TCP."""
+    quiet = {"dashboard_address": "127.0.0.1:0", "memory_limit": "1GB", "processes": False, "protocol": "tcp"}
     with LocalCluster(n_workers=2, threads_per_worker=1, **quiet) as cluster, Client(cluster) as client:
         client.wait_for_workers(2)
         # The first task on a worker waits for imports.
