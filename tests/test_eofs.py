@@ -94,12 +94,10 @@ def _zarr(chunks: dict[str, int], **how: Any) -> Callable[[Path], Path]:
 
 
 FILES: dict[str, Callable[[Path], Path]] = {
-    "NetCDF 4": _netcdf("h5netcdf", "float64"),
     "NetCDF 4 in float32": _netcdf("h5netcdf", "float32"),
     "NetCDF 3": _netcdf("scipy", "float64"),
     "NetCDF 4, packed, a chunk for each time": _packed,
     "Zarr 2, consolidated, uneven chunks": _zarr({"time": 50, "lat": 4}, zarr_format=2, consolidated=True),
-    "Zarr 2, not consolidated": _zarr({"time": 1}, zarr_format=2, consolidated=False),
     "Zarr 3": _zarr({"lat": 2, "lon": 5}, zarr_format=3, consolidated=False),
 }
 
@@ -321,8 +319,7 @@ def test_modes_of_noise_that_lie_near_to_each_other_are_found_and_pass_their_che
     assert told["certificate"]["passes"] == 1
 
 
-@pytest.mark.parametrize("remove", ["mean", "seasonal cycle", "none"])
-@pytest.mark.parametrize("missing", ["refuse", "mean", "leave out"])
+@pytest.mark.parametrize(("remove", "missing"), [("mean", "refuse"), ("seasonal cycle", "mean"), ("none", "leave out")])
 def test_what_is_too_large_to_be_held_is_gone_through_by_time_with_the_same_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remove: str, missing: str
 ) -> None:
@@ -369,8 +366,7 @@ def test_a_gap_is_refused_with_its_place_when_it_is_gone_through_by_time(
         EOFS.build(parameters)
 
 
-@pytest.mark.parametrize("samples", ["time, member", "member,time"])
-@pytest.mark.parametrize("memory", [None, 60_000])
+@pytest.mark.parametrize(("samples", "memory"), [("time, member", None), ("member,time", 60_000)])
 def test_times_and_members_of_an_ensemble_are_samples_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: str, memory: int | None
 ) -> None:
@@ -414,8 +410,7 @@ def _with_poles(folder: Path, n_times: int, dtype: str = "float64") -> tuple[str
     return str(folder / "poles.nc"), x.astype("float64")
 
 
-@pytest.mark.parametrize(("n_times", "dtype"), [(60, "float32"), (150, "float64")])
-@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize(("n_times", "dtype", "small"), [(60, "float32", True), (150, "float64", False)])
 def test_patterns_at_the_poles_are_what_the_series_have_in_common_with_the_anomalies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_times: int, dtype: str, small: bool
 ) -> None:
@@ -447,10 +442,7 @@ def test_latitudes_in_radians_give_the_weights_of_those_in_degrees(tmp_path: Pat
     _agrees(arrays, _by_numpy(winds.u))
 
 
-@pytest.mark.parametrize("memory", [None, 60_000])
-def test_places_without_a_latitude_count_as_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int | None
-) -> None:
+def test_places_without_a_latitude_count_as_missing(tmp_path: Path) -> None:
     winds = winds_of().u
     lat = np.repeat(LAT[:, None], len(LON), axis=1)
     lat[2:4, 5] = np.nan
@@ -458,10 +450,7 @@ def test_places_without_a_latitude_count_as_missing(
     coords = {"time": winds.time, "nav_lat": (("y", "x"), lat, {"units": "degrees_north"})}
     data = xr.Dataset({"u": (("time", "y", "x"), grid)}, coords)
     data.to_netcdf(tmp_path / "nemo.nc", engine="h5netcdf")
-    if memory:
-        for name in ("_SLAB_BYTES", "_SMALLEST_SLAB", "_STREAMED_BYTES"):
-            monkeypatch.setattr(eofs, name, 10_000)
-    parameters = EOFS.validate({"path": str(tmp_path / "nemo.nc"), "k": K, "tol": 1e-6}, threads=2, memory=memory)
+    parameters = EOFS.validate({"path": str(tmp_path / "nemo.nc"), "k": K, "tol": 1e-6}, threads=2)
     results = EOFS.build(parameters)
     results["s"] = results["s"].compute()
 
@@ -471,16 +460,15 @@ def test_places_without_a_latitude_count_as_missing(
     assert EOFS.summarise(results)["other_places"]["without values"] == np.isnan(winds.values[0]).sum()
 
 
-@pytest.mark.parametrize("remove", ["mean", "seasonal cycle"])
-@pytest.mark.parametrize("memory", [None, 60_000])
+@pytest.mark.parametrize(("remove", "memory"), [("mean", None), ("seasonal cycle", 60_000)])
 def test_what_does_not_vary_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remove: str, memory: int | None
 ) -> None:
     rng = np.random.default_rng(0)
     same = 300 * rng.random((len(LAT), len(LON))) + 0.1
-    cycle = np.cos(np.arange(120) % 12)[:, None, None] if remove == "seasonal cycle" else 0
-    winds = winds_of()[["u"]]
-    days = (TIMES[:120] - TIMES[0]).days.values[:, None, None]
+    cycle = np.cos(np.arange(48) % 12)[:, None, None] if remove == "seasonal cycle" else 0
+    winds = winds_of(n_times=48)[["u"]]
+    days = (TIMES[:48] - TIMES[0]).days.values[:, None, None]
     winds.u.values[:] = same + cycle + 1e-3 * days
     winds.to_netcdf(tmp_path / "same.nc", engine="h5netcdf")
     if memory:
@@ -559,6 +547,6 @@ def test_what_eofs_can_not_read_is_refused_with_what_helps_here(tmp_path: Path) 
 def test_a_form_asks_which_variable_is_meant_before_anything_is_wrong(tmp_path: Path, data_folder: Path) -> None:
     winds_of().to_netcdf(tmp_path / "winds.nc", engine="h5netcdf")
     chosen = {"workload": "eofs", "run.eofs.path": f"{tmp_path}/winds.nc"}
-    asked, wrong = (html_of("work", chosen | more) for more in ({}, {"run.eofs.variable": "w"}))
+    asked = html_of("work", chosen)
     assert re.search(r'class="wb-Field-hint">[^<]*Name one of them: u, v\.<', asked)
-    assert ("wb-mod-wrong" in asked, "wb-mod-wrong" in wrong) == (False, True)
+    assert "wb-mod-wrong" not in asked
