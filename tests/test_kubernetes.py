@@ -106,8 +106,6 @@ def test_pods_of_the_operator_are_started_used_changed_and_deleted(
     with workbench.connect("far_away") as client:
         spilling = {Path(each).parents[1] for each in client.run(where).values()}
     assert [(each.name[:16], each.stat().st_mode & 0o777) for each in spilling] == [("workbench-spill-", 0o700)] * 2
-    small = ("-p", "n_variants=2000", "-p", "n_samples=100")
-    assert answer("run", "genotype_pca", "--cluster", "far_away", *small)["status"] == "done"
     assert answer("scale", "far_away", "1")["n_workers"] == 1
     assert answer("scale", "far_away", "--adapt", "2", "2")["adaptive"] == [2, 2]
     until(lambda: records.read("far_away").n_workers == 2)

@@ -62,19 +62,18 @@ def up(*arguments: str, workers: int = 1, memory: str = "", code: int = 0) -> An
     return answer("up", "slurm", *small, *arguments, code=code)
 
 
-@pytest.mark.parametrize(("scheduler", "apart"), [("here", 0), ("job", 1)])
+@pytest.mark.parametrize(
+    ("scheduler", "apart", "workload"),
+    [("here", 0, ("compressed_svd", "-p", "size=16MiB")), ("job", 1, ("genotype_pca", "-p", "n_variants=2000"))],
+)
 def test_a_cluster_of_jobs_computes_scales_follows_the_load_and_leaves_nothing(
-    queue: Path, scheduler: str, apart: int
+    queue: Path, scheduler: str, apart: int, workload: tuple[str, ...]
 ) -> None:
     told = up("--queue", "main", "--scheduler", f"{scheduler}", workers=2)
     assert (told["status"], told["profile"], told["n_workers"], told["protocol"]) == ("ready", "slurm", 2, "tls")
     assert [(job["state"], job["workers"]) for job in told["jobs"]] == [("running", n) for n in [0] * apart + [1] * 2]
     assert {job["id"] for job in told["jobs"]} == {line.split()[0] for line in slurm.queued(queue)}
-    for workload in (
-        ("compressed_svd", "-p", "size=16MiB"),
-        ("genotype_pca", "-p", "n_samples=200", "-p", "n_variants=2000"),
-    ):
-        assert answer("run", *workload, "--cluster", "night")["status"] == "done"
+    assert answer("run", *workload, "--cluster", "night")["status"] == "done"
     assert answer("scale", "night", "1")["n_workers"] == 1
     until(lambda: len(slurm.queued(queue)) == 1 + apart)
     assert answer("scale", "night", "2")["n_workers"] == 2
@@ -112,18 +111,6 @@ def test_jobs_with_several_workers_each_come_and_go_as_a_whole(queue: Path) -> N
     assert "night: 4 of 6 workers; 2 pending: " in printed("ls")
     assert answer("scale", "night", "1")["n_workers"] == 2
     until(lambda: len(slurm.queued(queue)) == 1)
-    answer("scale", "night", "--adapt", "0", "4")
-    until(lambda: slurm.queued(queue) == [])
-    assert answer("run", "array_sum", "-p", "size=16MiB", "--cluster", "night")["status"] == "done"
-    answer("down", "night")
-
-
-def test_a_cluster_can_be_used_when_some_of_its_jobs_still_wait(queue: Path) -> None:
-    told = up(workers=5)
-    assert (told["status"], told["n_workers"], told["n_workers_expected"]) == ("ready", 4, 5)
-    assert sorted(job["state"] for job in told["jobs"]) == ["pending", *["running"] * 4]
-    assert answer("scale", "night", "4")["n_workers"] == 4
-    until(lambda: len(slurm.queued(queue)) == 4)
     answer("down", "night")
 
 
@@ -264,8 +251,12 @@ def test_a_run_whose_jobs_have_all_ended_says_so_and_what_to_do(queue: Path, mon
     answer("down", "night")
 
 
-def test_the_jobs_of_an_owner_that_was_killed_are_cancelled_by_whoever_looks(queue: Path) -> None:
-    up(workers=5)
+def test_a_cluster_some_of_whose_jobs_wait_can_be_used_and_all_are_cancelled_where_its_owner_was_killed(
+    queue: Path,
+) -> None:
+    told = up(workers=5)
+    assert (told["status"], told["n_workers"], told["n_workers_expected"]) == ("ready", 4, 5)
+    assert sorted(job["state"] for job in told["jobs"]) == ["pending", *["running"] * 4]
     (record,) = records.read_all()
     os.kill(record.pid or 0, signal.SIGKILL)
     until(lambda: records.read_all()[0].status == "lost")

@@ -17,12 +17,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, Playwright, sync_playwright
 
 import workbench
 from tests.conftest import using_data_folder
@@ -211,11 +211,21 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-@pytest.fixture
-def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """Yield an empty page; if the test fails, its last screenshot and its console are saved with the others."""
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """Provide a browser's session of one file: it keeps Lab's scripts, which take three seconds of a core to load."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.set_default_timeout(30_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """Yield an empty page in which nobody is logged in, and which remembers nothing of the test before.
+
+    If the test fails, its last screenshot and its console are saved with the others.
+    """
     opened = context.new_page()
     said: list[str] = []
     opened.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
@@ -228,7 +238,11 @@ def page(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
         lab = request.node.funcargs.get("lab")
         if lab is not None:
             lab.begin_anew()
-    context.close()
+    with suppress(Error):  # an empty page, and one of a file, have no storage
+        opened.evaluate("() => { localStorage.clear(); sessionStorage.clear() }")
+    for each in context.pages:
+        each.close()
+    context.clear_cookies()
 
 
 @pytest.fixture

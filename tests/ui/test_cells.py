@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import coloured
+from tests.ui.test_main_job import change_theme, coloured
 from tests.ui.test_watch import opened, write
 
 OpenLab = Callable[[], Page]
@@ -54,10 +54,6 @@ def counted(page: Page) -> int:
     return int(page.evaluate(COUNTED).partition(" / ")[0])
 
 
-def theme(page: Page, name: str) -> None:
-    page.evaluate("async theme => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme}) }", name)
-
-
 def wait_until(page: Page, true: str) -> None:
     page.wait_for_function(f"() => {true}", timeout=MINUTE)
 
@@ -97,7 +93,7 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[5]:", timeout=MINUTE)
     wait_until(page, f"{COUNTED} === '200 / 200'")
 
-    theme(page, "JupyterLab Dark")
+    change_theme(page, "JupyterLab Dark")
     host = watch.locator(".wb-Figure-host > div")
     expect(host).to_have_css("background-color", "rgb(33, 33, 33)", timeout=MINUTE)
     wait_until(page, f"{COUNTED} === '200 / 200'")
@@ -122,24 +118,8 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
 
     # And long after it was closed, when its kernel has let go of the page, it still follows the theme.
     page.wait_for_timeout(6_000)
-    theme(page, "JupyterLab Light")
+    change_theme(page, "JupyterLab Light")
     expect(host).to_have_css("background-color", "rgb(255, 255, 255)", timeout=MINUTE)
     wait_until(page, f"{COUNTED} === '200 / 200'")
     screenshot("cells-closed")
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
-
-
-def test_a_cell_that_is_run_twice_shows_its_page_after_a_reload(lab: Lab, open_lab: OpenLab) -> None:
-    write(lab.notebooks / "twice.ipynb", ("from workbench.panels import Workbench\nWorkbench()",))
-    page = open_lab()
-    opened(page, "twice.ipynb")
-    cell = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
-    start = cell.locator(".jp-OutputArea [data-workbench=start]")
-    for number in (1, 2):
-        run(page, cell)
-        expect(cell.locator(".jp-InputPrompt")).to_have_text(f"[{number}]:", timeout=MINUTE)
-        expect(start).to_be_visible(timeout=MINUTE)
-    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
-    page = open_lab()
-    opened(page, "twice.ipynb")
-    expect(start).to_be_visible(timeout=MINUTE)

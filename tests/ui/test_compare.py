@@ -12,24 +12,6 @@ from tests.ui.test_main_job import MINUTE, choose_workload, hook, open_sidebar, 
 from workbench.session import Session
 
 
-def test_two_choices_are_compared_in_two_clicks_of_the_sidebar(
-    lab: Lab, open_lab: Callable[[], Page], page: Page
-) -> None:
-    page.set_viewport_size({"width": 1280, "height": 800})
-    open_sidebar(open_lab())
-    hook(page, "field-size").fill("8MiB")
-    hook(page, "compare-repeats").fill("2")  # five are measured by themselves, and take longer
-    for name in ("compare-this", "compare"):
-        hook(page, name).click()
-    shown = page.locator('[data-workbench^="comparison-compare-array_sum"]')
-    expect(shown).to_be_visible(timeout=MINUTE)
-    expect(shown).to_contain_text("One core")
-    expect(hook(shown, "verdict")).to_be_visible(timeout=3 * MINUTE)
-    for _ in range(2):
-        hook(shown, "delete-comparison").click()
-    expect(shown).to_have_count(0, timeout=MINUTE)
-
-
 def test_clusters_are_compared_by_pickers_and_the_table_goes_into_a_cell(
     lab: Lab, open_lab: Callable[[], Page], screenshot: Callable[[str], Path]
 ) -> None:
@@ -81,3 +63,6 @@ def test_clusters_are_compared_by_pickers_and_the_table_goes_into_a_cell(
     expect(hook(opened.value, "compare-bars")).to_be_visible(timeout=MINUTE)
     expect(opened.value.get_by_role("cell", name="passed").first).to_be_visible()
     opened.value.close()
+    for _ in range(2):
+        hook(shown, "delete-comparison").click()
+    expect(shown).to_have_count(0, timeout=MINUTE)

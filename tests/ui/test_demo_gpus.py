@@ -18,11 +18,9 @@ pytest.importorskip("dask_cuda")
 
 
 EXPERIMENTS = {
-    "array_sum": {"size": "8MiB"},
     "transpose_sum": {"size": "8MiB", "persist": "true"},
     "dataframe_join": {"n_rows": "20000", "partition": "5000"},
     "compressed_svd": {"size": "8MiB"},
-    "tall_skinny_svd": {"size": "8MiB"},
     "genotype_pca": {"n_variants": "5000", "n_samples": "200"},
 }
 

@@ -118,6 +118,13 @@ def coloured(figure: Locator) -> int:
     return int(((pixels[..., 1] > 120) & (pixels[..., 2] > 60)).sum())
 
 
+def change_theme(page: Page, theme: str) -> None:
+    page.evaluate(
+        "async theme => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme}) }", theme
+    )
+    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", str(theme == "JupyterLab Light").lower())
+
+
 @pytest.fixture(autouse=True)
 def _nothing_left(lab: Lab) -> Iterator[None]:
     """Neither clusters nor open tabs of one test are there for the next."""
@@ -137,7 +144,7 @@ def digits(lab: Lab) -> Path:
     return path
 
 
-def test_a_person_picks_cpu_starts_runs_and_watches_and_nothing_is_fetched_from_elsewhere(
+def test_a_person_picks_cpu_starts_runs_and_watches_in_both_themes_and_nothing_is_fetched_from_elsewhere(
     lab: Lab, open_lab: OpenLab, page: Page, screenshot: Screenshot, digits: Path
 ) -> None:
     requests: list[str] = []
@@ -186,31 +193,26 @@ def test_a_person_picks_cpu_starts_runs_and_watches_and_nothing_is_fetched_from_
     np.testing.assert_allclose(run["result"]["singular_values"], [567.0066, 542.2519, 504.6306], atol=5e-4)
     expect(hook(hook(page, f"run-{run['id']}"), "result")).to_contain_text("567")
 
+    # The figure follows the theme of the page.
+    change_theme(page, "JupyterLab Dark")
+    try:
+        page.locator(".lm-TabBar-tab", has_text="picked-otter").click()
+        page.wait_for_timeout(1000)
+        brightness = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("L")).astype(float)
+        assert np.median(brightness) < 80
+        screenshot("watch-dark")
+    finally:
+        change_theme(page, "JupyterLab Light")
+
     hook(cluster, "stop").click()
     expect(hook(page, "cluster-picked-otter")).to_have_count(0, timeout=MINUTE)
     assert records.read_all() == ()
     assert [url for url in requests if not url.startswith((lab.root, "data:", "blob:"))] == []
 
 
-def test_what_was_typed_is_there_after_a_reload_and_a_shape_takes_the_size_back(open_lab: OpenLab) -> None:
-    page = open_lab()
-    open_sidebar(page)
-    choose_workload(page, "transpose_sum")
-    size = hook(page, "field-size")
-    usual = size.input_value()
-    size.fill("17MiB")
-    expect(hook(page, "compare-what")).to_contain_text("17MiB")
-    page.reload()
-    expect_form_of(page, "transpose_sum")
-    expect(size).to_have_value("17MiB")
-    unfold(page, "more-fields")
-    hook(page, "field-shape").fill("300, 300")
-    expect(size).to_have_value(usual)
-    expect(hook(page, "field-size-problem")).to_have_count(0)
-    expect(hook(page, "field-shape-problem")).to_have_count(0)
-
-
-def test_a_notebook_is_connected_by_a_cell_that_one_sees(lab: Lab, open_lab: OpenLab, screenshot: Screenshot) -> None:
+def test_a_notebook_gets_cells_that_connect_it_and_that_run_a_workload(
+    lab: Lab, open_lab: OpenLab, screenshot: Screenshot
+) -> None:
     page = open_lab()
     cluster = start_cluster(page, "noted-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:create-new', {kernelName: 'python3'}) }")
@@ -233,42 +235,6 @@ def test_a_notebook_is_connected_by_a_cell_that_one_sees(lab: Lab, open_lab: Ope
     )
     screenshot("notebook-connected")
 
-
-def test_a_run_opens_as_a_report_and_dasks_own_dashboard_is_one_click_away(
-    lab: Lab, open_lab: OpenLab, page: Page
-) -> None:
-    opened = open_lab()
-    cluster = start_cluster(opened, "shown-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
-    run = run_workload(opened, "array_sum", size="32MiB")
-    with page.context.expect_page() as report:
-        hook(hook(opened, f"run-{run['id']}"), "report").click()
-    expect(report.value.locator("body")).to_contain_text("array_sum")
-    expect(report.value.locator("canvas").first).to_be_visible(timeout=MINUTE)
-    with page.context.expect_page() as dashboard:
-        hook(cluster, "dashboard").click()
-    expect(dashboard.value).to_have_title(re.compile("Dask: Status"), timeout=MINUTE)
-    expect(dashboard.value.locator("canvas").first).to_be_visible(timeout=MINUTE)
-    assert dashboard.value.url.startswith(lab.root)
-
-
-def test_help_of_a_section_is_a_page_whose_links_lead_to_the_next(lab: Lab, open_lab: OpenLab) -> None:
-    page = open_lab()
-    open_sidebar(page)
-    with page.context.expect_page() as opened:
-        hook(section(page, "clusters", opened=True), "help").click()
-    shown = opened.value
-    expect(shown).to_have_title("Use a cluster – dask-workbench")
-    shown.get_by_role("link", name="attach to it").click()
-    expect(shown.locator("article:visible h1")).to_have_text("Attach to a scheduler")
-    shown.go_back()
-    expect(shown.locator("article:visible h1")).to_have_text("Use a cluster")
-
-
-def test_a_workload_goes_into_a_notebook_and_runs(lab: Lab, open_lab: OpenLab) -> None:
-    page = open_lab()
-    start_cluster(page, "inserted-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
-    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:create-new', {kernelName: 'python3'}) }")
-    expect(page.locator('.jp-Notebook-ExecutionIndicator[data-status="idle"]')).to_be_visible(timeout=MINUTE)
     section(page, "hardware", opened=False)
     section(page, "workloads", opened=True)
     choose_workload(page, "array_sum")
@@ -284,95 +250,47 @@ def test_a_workload_goes_into_a_notebook_and_runs(lab: Lab, open_lab: OpenLab) -
     expect(page.locator(".jp-OutputArea-output").filter(has_text=re.compile(r"288\d{4}"))).to_be_visible(timeout=MINUTE)
 
 
-def test_a_cluster_of_another_machine_is_shown_and_cannot_be_stopped_here(
-    lab: Lab, open_lab: OpenLab, spec: ClusterSpec, screenshot: Screenshot
+def test_a_report_dasks_own_dashboard_and_help_are_pages_one_click_away(
+    lab: Lab, open_lab: OpenLab, page: Page
 ) -> None:
-    record = ClusterRecord(
-        name="far-otter", spec=spec, status="ready", node="node-7", place="there", created=time.time()
-    )
-    records.create(record)
-    heartbeat = records.folder("far-otter") / "heartbeat"
-    heartbeat.touch()
-    os.utime(heartbeat, (time.time() + 3600,) * 2)
-    page = open_lab()
-    open_sidebar(page)
-    section(page, "hardware", opened=False)
-    cluster = hook(page, "cluster-far-otter")
-    expect(hook(cluster, "stage")).to_have_text("unknown", timeout=MINUTE)
-    expect(cluster).to_contain_text("It is on node-7, which shares this data folder")
-    expect(cluster.get_by_role("button")).to_have_count(0)
-    screenshot("unknown-cluster")
-    records.remove("far-otter")
+    opened = open_lab()
+    cluster = start_cluster(opened, "shown-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    run = run_workload(opened, "array_sum", size="32MiB")
+    with page.context.expect_page() as report:
+        hook(hook(opened, f"run-{run['id']}"), "report").click()
+    expect(report.value.locator("body")).to_contain_text("array_sum")
+    expect(report.value.locator("canvas").first).to_be_visible(timeout=MINUTE)
+    with page.context.expect_page() as dashboard:
+        hook(cluster, "dashboard").click()
+    expect(dashboard.value).to_have_title(re.compile("Dask: Status"), timeout=MINUTE)
+    expect(dashboard.value.locator("canvas").first).to_be_visible(timeout=MINUTE)
+    assert dashboard.value.url.startswith(lab.root)
+    with page.context.expect_page() as help_page:
+        hook(section(opened, "clusters", opened=True), "help").click()
+    shown = help_page.value
+    expect(shown).to_have_title("Use a cluster – dask-workbench")
+    shown.get_by_role("link", name="attach to it").click()
+    expect(shown.locator("article:visible h1")).to_have_text("Attach to a scheduler")
+    shown.go_back()
+    expect(shown.locator("article:visible h1")).to_have_text("Use a cluster")
 
 
-def test_workers_restart_and_everything_stops_from_the_sidebar(lab: Lab, open_lab: OpenLab) -> None:
-    page = open_lab()
-    first = start_cluster(page, "one-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
-    start_cluster(page, "two-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
-    hook(first, "restart").click()
-    confirm = page.locator(".jp-Dialog .jp-mod-accept")
-    if confirm.count():
-        confirm.click()
-    expect(hook(first, "stage")).to_have_text("ready", timeout=MINUTE)
-    hook(page, "stop-all").click()
-    if hook(page, "stop-all").count():
-        hook(page, "stop-all").click()
-    expect(hook(page, "cluster-one-otter")).to_have_count(0, timeout=MINUTE)
-    expect(hook(page, "cluster-two-otter")).to_have_count(0, timeout=MINUTE)
-
-
-def test_clusters_and_runs_are_found_again_after_the_server_was_killed(lab: Lab, open_lab: OpenLab) -> None:
-    page = open_lab()
-    start_cluster(page, "lasting-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
-    # Away from Lab, whose own dialog of a lost connection would lie over the page.
-    page.goto("about:blank")
-    lab.restart()
-    page = open_lab()
-    open_sidebar(page)
-    cluster = hook(page, "cluster-lasting-otter")
-    expect(hook(cluster, "stage")).to_have_text("ready", timeout=MINUTE)
-    run = run_workload(page, "array_sum", size="32MiB")
-    assert run["check"]["passed"], run["check"]["what"]
-    hook(cluster, "stop").click()
-    expect(cluster).to_have_count(0, timeout=MINUTE)
-
-
-def test_bad_input_gets_a_sentence_and_starts_nothing(lab: Lab, open_lab: OpenLab) -> None:
-    page = open_lab()
-    open_sidebar(page)
-    section(page, "hardware", opened=True)
-    unfold(page, "more-choices")
-    hook(page, "field-n_workers").fill("-2")
-    expect(hook(page, "plan")).to_contain_text("-2")
-    expect(hook(page, "field-n_workers-problem")).to_contain_text("-2")
-    expect(hook(page, "start")).to_be_disabled()
-    hook(page, "field-n_workers").fill("")
-    assert records.read_all() == ()
-
-
-def test_each_key_arrives_in_its_field_though_forms_change_while_one_types(lab: Lab, open_lab: OpenLab) -> None:
-    page = open_lab()
-    open_sidebar(page)
-    choose_workload(page, "genotype_pca")
-    page.evaluate("document.querySelectorAll('.wb-Sidebar [aria-expanded=false]').forEach(each => each.click())")
-    fields = page.locator(".wb-Sidebar input:visible:enabled:not([type=checkbox], [type=radio], [type=date])")
-    expect(page.locator('.wb-Sidebar [name="run.genotype_pca.max_missing"]')).to_be_visible()
-    names = fields.evaluate_all("found => found.map(each => each.name)")
-    assert len(names) > 15
-    for name in names:
-        field = page.locator(f'.wb-Sidebar [name="{name}"]')
-        typed = "12" if field.get_attribute("type") == "number" else "4, 8:12, abc"
-        field.fill("")
-        field.press_sequentially(typed, delay=30)
-        assert (name, field.input_value()) == (name, typed)
-        field.fill("")
-
-
-def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab: OpenLab) -> None:
+def test_a_time_is_measured_what_wont_fit_asks_first_and_a_preset_fills_the_form(
+    lab: Lab, open_lab: OpenLab, screenshot: Screenshot
+) -> None:
     page = open_lab()
     start_cluster(page, "small-otter", n_workers="1", threads_per_worker="1", memory="512MiB")
     section(page, "hardware", opened=False)
     section(page, "workloads", opened=True)
+    choose_workload(page, "transpose_sum")
+    needs = page.locator("#wb-fold-needs-why")
+    expect(needs).to_contain_text("Time unknown: it never ran on this hardware. Measure it", timeout=MINUTE)
+    hook(page, "needs-why").click()
+    hook(page, "measure").click()
+    expect(needs).to_contain_text("to an order of magnitude", timeout=2 * MINUTE)
+    screenshot("measured")
+    assert next(iter(store.select())).measurement
+
     choose_workload(page, "array_sum")
     unfold(page, "more-fields")
     expect(hook(page, "run-button")).to_have_text("Run")
@@ -424,46 +342,6 @@ def test_what_wont_fit_asks_first_and_a_preset_fills_the_form(lab: Lab, open_lab
     expect(hook(page, "preset").locator("option[value=mine]")).to_have_count(0)
 
 
-def test_profiles_that_cannot_be_had_say_why(lab: Lab, open_lab: OpenLab) -> None:
-    page = open_lab()
-    open_sidebar(page)
-    profiles = Session().profiles()
-    assert [profile.name for profile in profiles] == list(registered())
-    for group in ("ways-elsewhere", "ways-more", "more-ways"):
-        unfold(page, group)
-    for profile in profiles:
-        shown = hook(page, f"profile-{profile.name}")
-        expect(shown).to_be_visible()
-        if not profile.available:
-            expect(shown).to_contain_text(profile.reason or "")
-            assert shown.get_attribute("aria-disabled") == "true" or shown.is_disabled()
-
-
-def test_the_sidebar_and_the_figure_follow_the_dark_theme(lab: Lab, open_lab: OpenLab, screenshot: Screenshot) -> None:
-    page = open_lab()
-    cluster = start_cluster(page, "dark-otter", n_workers="2", threads_per_worker="1", memory="2GiB")
-    hook(cluster, "watch").click()
-    expect(hook(page, "figure")).to_contain_text("No tasks yet", timeout=MINUTE)
-    page.evaluate(
-        "async () => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}) }"
-    )
-    try:
-        expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
-        run = run_workload(page, "array_sum", size="128MiB")
-        assert run["check"]["passed"], run["check"]["what"]
-        page.locator(".lm-TabBar-tab", has_text="dark-otter").click()
-        page.wait_for_timeout(1000)
-        figure = page.locator('[id="dask-workbench-tab-watch:cluster:dark-otter"] .wb-Figure')
-        brightness = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("L")).astype(float)
-        assert np.median(brightness) < 80
-        screenshot("watch-dark")
-    finally:
-        page.evaluate(
-            "async () => "
-            "{ await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Light'}) }"
-        )
-
-
 def test_a_watch_tab_is_there_after_a_reload_one_of_a_stopped_cluster_is_its_record_one_of_a_deleted_run_is_not(
     lab: Lab, open_lab: OpenLab, screenshot: Screenshot
 ) -> None:
@@ -496,19 +374,117 @@ def test_a_watch_tab_is_there_after_a_reload_one_of_a_stopped_cluster_is_its_rec
     expect(tab).to_have_count(0, timeout=MINUTE)
 
 
-def test_a_folded_section_is_drawn_folded_from_the_first_moment_on(lab: Lab, open_lab: OpenLab, page: Page) -> None:
-    opened = open_lab()
-    open_sidebar(opened)
-    section(opened, "hardware", opened=False)
-    opened.add_init_script(
+def test_clusters_are_found_again_after_the_server_was_killed_restarted_and_all_stopped(
+    lab: Lab, open_lab: OpenLab
+) -> None:
+    page = open_lab()
+    start_cluster(page, "lasting-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    start_cluster(page, "other-otter", n_workers="1", threads_per_worker="1", memory="1GiB")
+    # Away from Lab, whose own dialog of a lost connection would lie over the page.
+    page.goto("about:blank")
+    lab.restart()
+    page = open_lab()
+    open_sidebar(page)
+    cluster = hook(page, "cluster-lasting-otter")
+    expect(hook(cluster, "stage")).to_have_text("ready", timeout=MINUTE)
+    run = run_workload(page, "array_sum", size="32MiB")
+    assert run["check"]["passed"], run["check"]["what"]
+    hook(cluster, "restart").click()
+    confirm = page.locator(".jp-Dialog .jp-mod-accept")
+    if confirm.count():
+        confirm.click()
+    expect(hook(cluster, "stage")).to_have_text("ready", timeout=MINUTE)
+    hook(page, "stop-all").click()
+    if hook(page, "stop-all").count():
+        hook(page, "stop-all").click()
+    for name in ("lasting", "other"):
+        expect(hook(page, f"cluster-{name}-otter")).to_have_count(0, timeout=MINUTE)
+
+
+def test_bad_input_gets_a_sentence_and_starts_nothing(lab: Lab, open_lab: OpenLab) -> None:
+    page = open_lab()
+    open_sidebar(page)
+    section(page, "hardware", opened=True)
+    unfold(page, "more-choices")
+    hook(page, "field-n_workers").fill("-2")
+    expect(hook(page, "plan")).to_contain_text("-2")
+    expect(hook(page, "field-n_workers-problem")).to_contain_text("-2")
+    expect(hook(page, "start")).to_be_disabled()
+    hook(page, "field-n_workers").fill("")
+    assert records.read_all() == ()
+
+
+def test_profiles_that_cannot_be_had_say_why_and_a_cluster_of_another_machine_cannot_be_stopped_here(
+    lab: Lab, open_lab: OpenLab, spec: ClusterSpec, screenshot: Screenshot
+) -> None:
+    record = ClusterRecord(
+        name="far-otter", spec=spec, status="ready", node="node-7", place="there", created=time.time()
+    )
+    records.create(record)
+    heartbeat = records.folder("far-otter") / "heartbeat"
+    heartbeat.touch()
+    os.utime(heartbeat, (time.time() + 3600,) * 2)
+    page = open_lab()
+    open_sidebar(page)
+    profiles = Session().profiles()
+    assert [profile.name for profile in profiles] == list(registered())
+    for group in ("ways-elsewhere", "ways-more", "more-ways"):
+        unfold(page, group)
+    for profile in profiles:
+        shown = hook(page, f"profile-{profile.name}")
+        expect(shown).to_be_visible()
+        if not profile.available:
+            expect(shown).to_contain_text(profile.reason or "")
+            assert shown.get_attribute("aria-disabled") == "true" or shown.is_disabled()
+    section(page, "hardware", opened=False)
+    cluster = hook(page, "cluster-far-otter")
+    expect(hook(cluster, "stage")).to_have_text("unknown", timeout=MINUTE)
+    expect(cluster).to_contain_text("It is on node-7, which shares this data folder")
+    expect(cluster.get_by_role("button")).to_have_count(0)
+    screenshot("unknown-cluster")
+    records.remove("far-otter")
+
+
+def test_each_key_arrives_and_what_was_typed_and_folded_is_so_from_the_first_moment_after_a_reload(
+    lab: Lab, open_lab: OpenLab
+) -> None:
+    page = open_lab()
+    open_sidebar(page)
+    choose_workload(page, "transpose_sum")
+    size = hook(page, "field-size")
+    usual = size.input_value()
+    size.fill("17MiB")
+    expect(hook(page, "compare-what")).to_contain_text("17MiB")
+    section(page, "hardware", opened=False)
+    page.add_init_script(
         """window.drawn = []
         new MutationObserver(() => {
             const header = document.querySelector('[data-workbench="section-hardware"] [aria-expanded]')
             if (header) window.drawn.push(header.ariaExpanded)
         }).observe(document, {childList: true, subtree: true, attributes: true})"""
     )
-    opened.reload()
-    opened.wait_for_function("() => window.jupyterapp !== undefined", timeout=MINUTE)
-    opened.evaluate("() => { window.jupyterapp.commands.execute('dask-workbench:open') }")
-    section(opened, "clusters", opened=True)
-    assert set(opened.evaluate("() => window.drawn")) == {"false"}
+    page.reload()
+    expect_form_of(page, "transpose_sum")
+    expect(size).to_have_value("17MiB")
+    assert set(page.evaluate("() => window.drawn")) == {"false"}
+    # A shape takes the size back.
+    unfold(page, "more-fields")
+    hook(page, "field-shape").fill("300, 300")
+    expect(size).to_have_value(usual)
+    expect(hook(page, "field-size-problem")).to_have_count(0)
+    expect(hook(page, "field-shape-problem")).to_have_count(0)
+
+    # Forms change while one types.
+    choose_workload(page, "genotype_pca")
+    page.evaluate("document.querySelectorAll('.wb-Sidebar [aria-expanded=false]').forEach(each => each.click())")
+    fields = page.locator(".wb-Sidebar input:visible:enabled:not([type=checkbox], [type=radio], [type=date])")
+    expect(page.locator('.wb-Sidebar [name="run.genotype_pca.max_missing"]')).to_be_visible()
+    names = fields.evaluate_all("found => found.map(each => each.name)")
+    assert len(names) > 15
+    for name in names:
+        field = page.locator(f'.wb-Sidebar [name="{name}"]')
+        typed = "12" if field.get_attribute("type") == "number" else "4, 8:12, abc"
+        field.fill("")
+        field.press_sequentially(typed, delay=30)
+        assert (name, field.input_value()) == (name, typed)
+        field.fill("")

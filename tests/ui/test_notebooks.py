@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.test_notebooks import ROOT
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import coloured
+from tests.ui.test_main_job import change_theme, coloured
 from tests.ui.test_watch import opened
 
 OpenLab = Callable[[], Page]
@@ -23,13 +23,6 @@ def run_all(lab: Lab, page: Page, name: str) -> None:
         shutil.copy(ROOT / "notebooks" / each, lab.notebooks)
     opened(page, name)
     page.evaluate("async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells') }")
-
-
-def dark(page: Page) -> None:
-    page.evaluate(
-        "async () => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}) }"
-    )
-    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
 
 
 def test_run_all_of_the_start_page_shows_what_was_watched(lab: Lab, open_lab: OpenLab, screenshot: Screenshot) -> None:
@@ -48,7 +41,7 @@ def test_run_all_of_the_start_page_shows_what_was_watched(lab: Lab, open_lab: Op
     # Where the kernel answers, the totals that are kept for other pages are hidden.
     expect(page.locator("[id^=wb-static]:visible")).to_have_count(0)
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
-    dark(page)
+    change_theme(page, "JupyterLab Dark")
     expect(watch.locator(".wb-Figure-host > div")).to_have_css("background-color", "rgb(33, 33, 33)", timeout=MINUTE)
     page.wait_for_timeout(500)
     screenshot("start-notebook-watch-dark")

@@ -10,7 +10,7 @@ import nbformat
 from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import coloured
+from tests.ui.test_main_job import change_theme, coloured
 from tests.waiting import until
 from workbench.runs import store
 
@@ -71,10 +71,7 @@ def test_a_watched_cell_is_seen_live_and_kept_when_the_kernel_has_gone(
     expect(output.locator("table")).to_be_hidden()
     screenshot("watch-cell-light")
     page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
-    page.evaluate(
-        "async () => { await window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'}) }"
-    )
-    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", "false")
+    change_theme(page, "JupyterLab Dark")
     screenshot("watch-cell-dark")
     page.evaluate("async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll() }")
     page = open_lab()

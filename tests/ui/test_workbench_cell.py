@@ -14,8 +14,7 @@ from tests.conftest import using_data_folder
 from tests.test_app import app
 from tests.ui.conftest import Lab
 from tests.ui.test_cells import run
-from tests.ui.test_main_job import MINUTE, coloured, expect_form_of, hook, unfold
-from tests.ui.test_notebooks import dark
+from tests.ui.test_main_job import MINUTE, change_theme, coloured, expect_form_of, hook, unfold
 from tests.ui.test_watch import opened, write
 from workbench.session import Session
 
@@ -82,7 +81,7 @@ def test_all_that_the_sidebar_does_is_done_in_a_cell(
     with page.expect_download() as saved:
         figure.get_by_role("button", name="Save as PNG").click()
     assert Image.open(saved.value.path()).convert("RGB").getcolors(maxcolors=8) is None, "more colors than a blank page"
-    dark(page)
+    change_theme(page, "JupyterLab Dark")
     expect(figure.locator(".wb-Figure-host > div").first).to_have_css(
         "background-color", "rgb(33, 33, 33)", timeout=MINUTE
     )
@@ -180,6 +179,10 @@ def test_it_is_live_while_the_kernel_computes_there_again_after_a_reload_and_tel
     answer.press("Enter")
     expect(cells.nth(1).locator(".jp-InputPrompt")).to_have_text("[2]:", timeout=MINUTE)
 
+    # A cell that was run twice shows its page after a reload.
+    run(page, cells.first)
+    expect(cells.first.locator(".jp-InputPrompt")).to_have_text("[3]:", timeout=MINUTE)
+    expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
     page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
     page = open_lab()
     expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
