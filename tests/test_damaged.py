@@ -126,7 +126,7 @@ def wrong_in(value: Any, chance: random.Random) -> Any:
     return chance.choice(WRONG)
 
 
-@pytest.mark.parametrize("name", ["events.parquet", "gpus.parquet", "metrics.json", "marks/name", "marks/star"])
+@pytest.mark.parametrize("name", ["events.parquet", "gpus.parquet", "metrics.json", "marks/star"])
 def test_a_damaged_file_of_a_run_costs_what_was_in_it(
     kept: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,12 +110,12 @@ def test_a_path_that_is_taken_is_refused_before_the_run_begins(cluster: Any, tmp
     assert (tmp_path / "out.npz").read_text() == "somebody's"
 
 
-@pytest.mark.parametrize("stage", [".a.zarr.*.part/u/c/*", ".a.npz.*.part/u/c/*", ".a.npz.*.part/__file"])
+@pytest.mark.parametrize("stage", [".a.zarr.*.part/u/c/*", ".a.npz.*.part/__file"])
 def test_a_run_killed_while_it_saves_leaves_nothing_and_the_next_clears_away(
     cluster: Any, tmp_path: Path, stage: str
 ) -> None:
     path = tmp_path / stage.partition(".*")[0][1:]
-    asked = {"shape": [2_000_000, 20], "chunks": [500_000, 20], "save": str(path)}
+    asked = {"shape": [1_200_000, 20], "chunks": [300_000, 20], "save": str(path)}
     run = submit("tall_skinny_svd", asked, cluster)
     until(lambda: list(tmp_path.glob(stage)))
     pid = store.get(run.id).pid

@@ -246,11 +246,12 @@ def start(
     """Start a cluster and wait until it is ready. Stop it if that is interrupted, or if a command's `own` one fails."""
     record = None
     try:
-        with holding_back_signals():
-            # The user agreed before.
-            record = session.start(spec, name=name, force=force, agreed=True)
-        with shown("stages", record, arguments) as on_change:
-            return session.wait(record.name, on_change)
+        with ending_on(signal.SIGTERM, signal.SIGHUP):
+            with holding_back_signals():
+                # The user agreed before.
+                record = session.start(spec, name=name, force=force, agreed=True)
+            with shown("stages", record, arguments) as on_change:
+                return session.wait(record.name, on_change)
     except (KeyboardInterrupt, SystemExit, FailedError) as err:
         # A failed cluster stays in the list, to show the reason.
         if record is not None and (own or not isinstance(err, FailedError)):
