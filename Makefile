@@ -226,5 +226,4 @@ build/pcaone/PCAone:
 .venv/.browser: .venv/.installed
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 	  sh tests/apt-install.sh chromium
-	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || sh tests/apt-install.sh firefox-esr || true
 	touch $@

@@ -178,6 +178,7 @@ def test_sections_are_gone_to_and_buttons_pressed_by_shortcuts_that_nothing_else
     )
     press("v")
     expect(hook(page, "figure").last).to_contain_text("worker", timeout=MINUTE)
+    hook(page, "field-size").fill("32MiB")
     press("Enter")
     expect(hook(page, "check-passed").first).to_be_visible(timeout=MINUTE)
     page.locator(".lm-MenuBar-item", has_text="View").click()
