@@ -44,6 +44,14 @@ def test_a_preset_can_be_run_as_it_is(workload: str, name: str) -> None:
     json.dumps(preset.model_dump())
 
 
+def test_the_experiments_of_the_texts_are_there() -> None:
+    sum_ = template("array_sum").validate(template("array_sum").preset("post").parameters)
+    assert template("array_sum").needs(sum_).input_bytes == 2 * 10**12
+    dgx2 = template("compressed_svd").validate(template("compressed_svd").preset("dgx2").parameters)
+    assert template("compressed_svd").needs(dgx2).input_bytes == 200 * 10**9
+    assert {("tall_skinny_svd", "textbook"), ("tall_skinny_svd", "ucx"), ("compressed_svd", "laptop")} <= set(ALL)
+
+
 def test_an_unknown_preset_lists_those_there_are() -> None:
     with pytest.raises(NotFoundError, match=r"tall_skinny_svd has no preset 'dgx'. Choose one of: textbook, ucx, tall"):
         template("tall_skinny_svd").preset("dgx")
