@@ -174,9 +174,9 @@ def spec() -> ClusterSpec:
     return ClusterSpec(profile="cpu", n_workers=2, threads_per_worker=1, memory_limit=512 * 2**20)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def quick_cluster() -> Iterator[Any]:
-    """Two workers as threads of this process: a Dask cluster that starts in no time, but takes some of it when idle."""
+    """Two workers as threads of this process: a Dask cluster that starts in no time."""
     from distributed import LocalCluster
 
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0") as cluster:

@@ -33,7 +33,6 @@ SMALLER = {
         ("n_rows=1_000_000", "n_rows=100_000"),
     ),
     "large-svds": (("SCALE = 0.002", "SCALE = 0.0005"),),
-    "ucx-and-dgx": (("SCALE = 0.01", "SCALE = 0.004"),),
     "your-own-data": (ONCE, ("SCALE = 1.0", "SCALE = 0.5")),
 }
 """Text that replaces others in cells: what is shown and checked stays, with fewer numbers and runs."""
