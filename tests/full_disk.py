@@ -67,8 +67,8 @@ def main(place: Path) -> dict[str, Any]:
                 answer = float(da.ones((1000, 1000), chunks=500).sum().compute())
             seen["watched"] = {"answer": answer, "in this process": watched.status}
             make_room(place)
-            until(lambda: (row := row_of(watched.id))["status"] == "done" and seen.setdefault("row", row) == row, True)
-            seen["watched"] |= {"after": seen["row"]["status"], "tasks": seen["row"]["result"]["tasks"]}
+            seen["watched"]["after"] = until(lambda: row_of(watched.id)["status"], "done")
+            seen["watched"]["tasks"] = row_of(watched.id)["result"]["tasks"]
 
             run = submit.submit("array_sum", {"size": "512MiB", "chunks": "4MiB"}, record)
             until(lambda: store.get(run.id).status, "running")
