@@ -42,7 +42,7 @@ NEVER_RUN = re.compile(r"::\n\n +\S|```|\.\. code|\+SKIP")
 @functools.cache
 def read_nodes(path: Path) -> list[ast.AST]:
     """Return all nodes of a file."""
-    return list(ast.walk(ast.parse(path.read_text())))
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def read_docstrings(holding: str = "") -> Iterator[tuple[Path, int, str]]:
