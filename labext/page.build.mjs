@@ -24,7 +24,7 @@ const page = {
 
 // The others are parts of these.
 const functions = readdirSync(here('lib/figures')).filter(
-  name => name.endsWith('.js') && !['models.js', 'formats.js', 'detail.js'].includes(name)
+  name => name.endsWith('.js') && name !== 'models.js'
 );
 const scripts = {
   ...common,

@@ -2,7 +2,6 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
 
-import { duration } from './figures/formats';
 import type { Model } from './model';
 import { Commands } from './tokens';
 import type { IRun, RunStatus } from './tokens';
@@ -30,6 +29,16 @@ function isSeen({ id }: IRun): boolean {
   return !document.hidden && result !== null && result.checkVisibility();
 }
 
+/** Write seconds as `workbench.formats.duration` does; only runs that took long have notifications. */
+export function duration(seconds: number): string {
+  const two = (n: number, large: string, small: string) =>
+    `${Math.floor(n / 60)} ${large}` + (n % 60 ? ` ${n % 60} ${small}` : '');
+  if (seconds >= 3599.5) {
+    return two(Math.round(seconds / 60), 'h', 'min');
+  }
+  return seconds >= 59.95 ? two(Math.round(seconds), 'min', 's') : `${+seconds.toPrecision(3)} s`;
+}
+
 export function addNotifications({ commands }: JupyterFrontEnd, model: Model): void {
   const { trans } = model;
   const show = () => void commands.execute(Commands.section, { section: 'runs' });
@@ -37,7 +46,7 @@ export function addNotifications({ commands }: JupyterFrontEnd, model: Model): v
   model.changed.connect(() => {
     const now = Date.now() / 1000;
     for (const [run, how] of ended(going, model.runs, now)) {
-      const took = run.seconds ? `, ${duration(1e6 * run.seconds)}` : '';
+      const took = run.seconds ? `, ${duration(run.seconds)}` : '';
       Notification.emit(trans.__('%1 on %2: %3', run.title, run.cluster, run.status) + took, how, {
         autoClose: 10000,
         actions: [{ label: trans.__('Show'), callback: show }]

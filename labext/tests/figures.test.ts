@@ -1,10 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest';
 
-import { drawn, rectangles, unpacked } from '../src/figures/detail';
-import type { IRecord } from '../src/figures/detail';
 import clock from '../src/figures/clock';
 import elapsed from '../src/figures/elapsed';
-import { duration, size } from '../src/figures/formats';
 import gpus from '../src/figures/gpus';
 import lane from '../src/figures/lane';
 import play from '../src/figures/play';
@@ -120,75 +117,4 @@ test('playing moves the slider with the time, and a second click stops it', () =
   expect(button.label).toBe('Play');
   frames.shift()!(100);
   expect(frames).toHaveLength(0);
-});
-
-/** Two workers: a task of 4 ms on each, then a hundred of 10 µs on the first, the last of which failed. */
-async function tasks(limit: number): Promise<IRecord> {
-  const n = 102;
-  const columns = {
-    delta: [0, 0, 4000, ...Array<number>(99).fill(20)],
-    length: [4000, 4000, ...Array<number>(100).fill(10)],
-    lane: [0, 1, ...Array<number>(100).fill(0)],
-    category: [...Array<number>(101).fill(0), 2],
-    label: Array<number>(n).fill(0)
-  };
-  const bytes = [columns.delta, columns.length].flatMap(column => [
-    ...column.map(x => x & 255),
-    ...column.map(x => x >> 8)
-  ]);
-  bytes.push(...columns.lane, ...columns.category, ...columns.label);
-  const stream = new Blob([Uint8Array.from(bytes)]).stream().pipeThrough(new CompressionStream('gzip'));
-  const packed = new Uint8Array(await new Response(stream).arrayBuffer());
-  return {
-    n,
-    widths: { delta: 2, length: 2, lane: 1, category: 1, label: 1, nbytes: 0 },
-    packed: btoa(String.fromCharCode(...packed)),
-    start: 50,
-    lanes: ['0', '1'],
-    labels: ['add'],
-    keys: null,
-    limit,
-    colors: { light: { page: '#fff', palette: ['#00f', '#888', '#f00'] } },
-    transfer: 1,
-    erred: 2
-  };
-}
-
-test('a packed record gives its tasks back', async () => {
-  const columns = await unpacked(await tasks(10));
-  expect([...columns.begin.slice(0, 4)]).toEqual([0, 0, 4000, 4020]);
-  expect([...columns.length.slice(0, 3)]).toEqual([4000, 4000, 10]);
-  expect([...columns.lane.slice(0, 3)]).toEqual([0, 1, 0]);
-});
-
-test('few tasks are drawn one by one, many in rectangles that hold the time of all', async () => {
-  const found = await tasks(30);
-  const columns = await unpacked(found);
-  expect(rectangles(found, columns, 0, 4015, 100).map(each => each[2])).toEqual([0, 1, 2]);
-  const many = rectangles(found, columns, 0, 6000, 100);
-  expect(many.length).toBeLessThan(30);
-  const together = many.reduce((sum, [, , , , busy]) => sum + busy, 0);
-  expect(together).toBeCloseTo(9000, 2);
-});
-
-test('what failed is drawn last and in words that a person reads', async () => {
-  const found = await tasks(1000);
-  const columns = await unpacked(found);
-  const shown = drawn(found, columns, rectangles(found, columns, 0, 6000, 100), 'light', 100);
-  expect(shown['color'].at(-1)).toBe('#f00');
-  expect(shown['left'][0]).toBe(50);
-  expect(shown['duration'].slice(0, 3)).toEqual(['4 ms', '4 ms', '10 µs']);
-  expect(new Set(Object.values(shown).map(column => column.length))).toEqual(new Set([102]));
-});
-
-test('durations and sizes are written as Python writes them', () => {
-  expect([0, 12, 1500, 59_949_999, 235e6, 3.6e9 + 6e7].map(duration)).toEqual([
-    '0 s',
-    '12 µs',
-    '1.5 ms',
-    '59.9 s',
-    '3 min 55 s',
-    '1 h 1 min'
-  ]);
-  expect([0, 999, 1024, 3 * 2 ** 30].map(each => size(each))).toEqual(['0 B', '999 B', '1 kiB', '3 GiB']);
 });

@@ -2,7 +2,7 @@ import { expect, test, vi } from 'vitest';
 
 vi.mock('@jupyterlab/apputils', () => ({ Notification: {} }));
 
-import { ended } from '../src/notify';
+import { duration, ended } from '../src/notify';
 
 const run = { id: 'r', title: 'sum', workload: 'array_sum', cluster: 'otter', started: 100 };
 
@@ -32,4 +32,8 @@ test('a run whose tab is in front and visible needs no notification', () => {
   hidden.mockRestore();
   tab.checkVisibility = () => false;
   expect(news()).toBe(1);
+});
+
+test('durations are written as Python writes them', () => {
+  expect([31, 59.9499, 235, 3660].map(duration)).toEqual(['31 s', '59.9 s', '3 min 55 s', '1 h 1 min']);
 });

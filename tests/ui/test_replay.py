@@ -111,36 +111,6 @@ def test_a_replay_is_paused_and_begins_by_itself_where_the_address_says_so(
     shown.wait_for_function(f"({HEAD})() < {at}")
 
 
-def test_a_report_shows_each_task_when_one_zooms_in(tmp_path: Path, offline: Callable[..., Page]) -> None:
-    import numpy as np
-
-    from tests.benchmarks.bench_views import batches
-    from workbench.figures.report import report_html
-    from workbench.monitor.record import Recorder, read_events
-    from workbench.runs.run import Run
-
-    with Recorder(tmp_path / "events.parquet") as recorder:
-        for batch in batches(60_000):
-            recorder.write(batch)
-    record = read_events(tmp_path / "events.parquet")
-    path = tmp_path / "report.html"
-    path.write_text(report_html(Run(id="a", workload="array_sum", cluster="c"), record))
-    shown = offline(path.as_uri())
-    assert shown.evaluate("() => Bokeh.documents.at(-1).get_model_by_name('tasks').data.left.length") <= 8_000
-    start = float(record.tasks.start.min()) + 5
-    # What is drawn is what Python would draw: each task from a quarter of a view before to a quarter after.
-    shown.evaluate(
-        "([start, end]) => Bokeh.documents.at(-1).get_model_by_name('time').setv({start, end})",
-        [1000 * start, 1000 * (start + 0.1)],
-    )
-    rows = np.flatnonzero((record.tasks.stop >= start - 0.025) & (record.tasks.start <= start + 0.125))
-    data = "Bokeh.documents.at(-1).get_model_by_name('tasks').data"
-    shown.wait_for_function(f"{data}.left.length === {len(rows)}", timeout=MINUTE)
-    left = sorted(shown.evaluate(f"() => {data}.left"))
-    assert left == pytest.approx(sorted((1000 * record.tasks.start[rows]).tolist()), abs=0.002)
-    assert set(shown.evaluate(f"() => {data}.name")) == {"normal", "transfer for normal"}
-
-
 def test_on_a_phone_a_report_shows_all_columns_of_its_modes(tmp_path: Path, page: Page) -> None:
     from workbench.figures.report import report_html
     from workbench.runs.run import Run

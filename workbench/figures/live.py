@@ -19,7 +19,6 @@ from workbench.figures.colors import (
     swatch,
     worker_color,
 )
-from workbench.figures.detail import record_values
 from workbench.figures.follow import Follow
 from workbench.figures.gpu_lines import DRAWN, GpuLines
 from workbench.figures.layout import COLUMNS, Layout, build, kinds_words, progress_room, stream_height, titles
@@ -55,10 +54,12 @@ class LiveFigure:
 
     Feed it with batches and pass the result of `patches` on: to `apply` if the document lives in this process (a
     report), or else to a page that embedded `item`. `simulated` marks its GPUs as simulated in every title; otherwise
-    their samples decide.
+    their samples decide. `refines` means that the page calls `show_range` after a zoom.
     """
 
-    def __init__(self, theme: str = "light", name: str = "this cluster", *, simulated: bool = False) -> None:
+    def __init__(
+        self, theme: str = "light", name: str = "this cluster", *, simulated: bool = False, refines: bool = True
+    ) -> None:
         self.theme = THEMES[theme]
         self.name = name
         self.timeline = Timeline()
@@ -70,6 +71,7 @@ class LiveFigure:
         self._counts: dict[str, Mapping[str, int]] = {}
         self._recorded = False
         self._simulated = simulated
+        self._refines = refines
         self._others = False
         self._on_gpus = False
         self._records: list[Tasks] = []
@@ -157,16 +159,6 @@ class LiveFigure:
         """Return Bokeh's JSON of the document with everything fed so far, for `Bokeh.embed.embed_item`."""
         self.apply(self.patches())
         return dict(json_item(self.layout.root))
-
-    def record_values(self, themes: Sequence[Theme], limit: int) -> dict[str, Any] | None:
-        """Return all tasks of a record, which a page without a server shows at any zoom; see `detail`."""
-        if len(self._records) != 1 or not len(self.timeline):
-            return None
-        lane, category = self.timeline.lanes_and_categories()
-        place = np.zeros(len(self.timeline.lanes), np.int64)
-        place[list(self._rows)] = list(self._rows.values())
-        workers = [self._short(lane.worker) for lane in self._lanes]
-        return record_values(self._records[0], place[lane], category, workers, themes, limit)
 
     # -- tasks
 
@@ -295,7 +287,7 @@ class LiveFigure:
             "name": task.name,
             "more": "".join(more),
             "worker": self._short(task.worker),
-            "key": "zoom in to see each" if several else _shortened(task.key),
+            "key": ("zoom in to see each" if self._refines else "drawn as one") if several else _shortened(task.key),
             "duration": f"{formats.duration(busy)} together" if several else formats.duration(task.stop - task.start),
             "nbytes": "" if several else f"result {formats.size(task.nbytes)}",
         }

@@ -45,7 +45,10 @@ pre { overflow-x: auto; font-size: 12.5px; margin: 6px 0; }
 _GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}
 _BAD = {"light": "#b3261e", "dark": "#ff8a80"}
 
-_HOW_TO_MOVE = "Drag to move along the time axis, turn the wheel over the tasks to zoom."
+_HOW_TO_MOVE = (
+    "Drag to move along the time axis, turn the wheel over the tasks to zoom. Neighboring tasks shorter than a pixel are "
+    "drawn as one; the replay in JupyterLab shows each."
+)
 _NOTHING_RECORDED = "This run has no recorded events: none were recorded, or its folder was deleted."
 
 _WIDTH = 3_000
@@ -126,21 +129,16 @@ def titled(run: Run) -> str:
 
 
 def _scripts(events: Batch) -> str:
-    light, dark = (_figure(theme, events) for theme in (LIGHT, DARK))
-    record = light.record_values((LIGHT, DARK), _most_rectangles(light))
-    values = {"figure": {"light": light.item(), "dark": dark.item()}, "record": record}
+    figures = {theme.name: _figure(theme, events).item() for theme in (LIGHT, DARK)}
     library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
-    ours = f"{script('report')}workbench({script_json(values)})"
+    ours = f"{script('report')}workbench({script_json(figures)})"
     return "\n".join(f"<script>{text}</script>" for text in (*library.js_raw, ours))
 
 
 def _figure(theme: Theme, events: Batch) -> LiveFigure:
-    figure = LiveFigure(theme.name)
+    figure = LiveFigure(theme.name, refines=False)
     figure.feed([events])
     figure.apply(figure.patches())
-    figure.apply(figure.show_range(*figure.window(), _WIDTH, limit=_most_rectangles(figure)))
+    most = max(_RECTANGLES, _RECTANGLES_PER_LANE * len(figure.timeline.lanes))
+    figure.apply(figure.show_range(*figure.window(), _WIDTH, limit=most))
     return figure
-
-
-def _most_rectangles(figure: LiveFigure) -> int:
-    return max(_RECTANGLES, _RECTANGLES_PER_LANE * len(figure.timeline.lanes))

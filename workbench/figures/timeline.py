@@ -124,11 +124,6 @@ class Timeline:
         if len(self) > 1.25 * self._most and not batch.recorded:
             self._forget(len(self) - self._most)
 
-    def lanes_and_categories(self) -> tuple[Integers, Integers]:
-        """Return the lane and category of each row that is still there."""
-        columns = self._filled()
-        return columns.lane.astype(np.int64), columns.category.astype(np.int64)
-
     def task(self, row: int) -> Task:
         """Return the interval in this row."""
         place = bisect_right(self._batch_starts, row) - 1

@@ -1,28 +1,15 @@
 import type { IBokeh } from '../page/bokeh';
-import detail from './detail';
-import type { IRecord } from './detail';
 
-interface IReport {
-  /** Bokeh's JSON, which is drawn in the element `figure`. */
-  figure: Record<'light' | 'dark', object>;
-  /** What the page holds of the figure's tasks. */
-  record: IRecord | null;
-}
-
-/** Draw the figure of a page that stands alone, light or dark as its reader has it. */
-export default function report({ figure, record }: IReport): void {
+/** Draw the figure of a page that stands alone, light or dark as its reader has it; both are Bokeh's JSON. */
+export default function report(figures: Record<'light' | 'dark', object>): void {
   const { documents, embed } = (window as unknown as { Bokeh: IBokeh }).Bokeh;
   const dark = matchMedia('(prefers-color-scheme: dark)');
   const place = document.getElementById('figure')!;
   let shown: { clear(): void } | undefined;
   const show = async () => {
-    const theme = dark.matches ? 'dark' : 'light';
     shown?.clear();
     place.replaceChildren();
-    shown = await embed.embed_item(structuredClone(figure[theme]), place);
-    if (record) {
-      await detail(record, documents.at(-1)!, theme);
-    }
+    shown = await embed.embed_item(structuredClone(figures[dark.matches ? 'dark' : 'light']), place);
   };
   let last = show();
   // One after the other, or two would draw in the same place.
