@@ -13,7 +13,7 @@ from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.hardware.gauges import GpuSample
-from workbench.monitor.events import Batch, Links, NoGpus, Progress, Task, WorkerSample
+from workbench.monitor.events import Batch, NoGpus, Progress, Task, WorkerSample
 from workbench.monitor.record import Recorder
 from workbench.runs import store
 from workbench.runs.run import Run
@@ -169,10 +169,9 @@ def hostile_batch() -> Batch:
         for i in range(3)
     )
     counts = {name: {"total": 4, "done": 3, "erred": 1, "processing": 0} for name in (TEXT, "sum")}
-    links = Links({TEXT: [TEXT]}, {(TEXT, TEXT): 1e8})
     readings = {"utilisation": 50.0, "memory_used": 2**30, "memory_total": 2**31, "absent": {"power": TEXT}}
     gpus = tuple(GpuSample(TEXT, f"SIMULATED {TEXT}", 0, TEXT, START + i, **readings) for i in range(3))
-    more = {"links": links, "gpus": gpus, "no_gpus": (NoGpus(TEXT, TEXT, True),)}
+    more = {"gpus": gpus, "no_gpus": (NoGpus(TEXT, TEXT, True),)}
     return Batch(START + 5, tasks_of(rows), samples, Progress(START + 5, counts), recorded=True, **more)
 
 

@@ -186,22 +186,6 @@ def test_workers_are_sampled_with_their_memory_limit(client, cluster):
     assert {sample.memory_limit for sample in samples} == limits
 
 
-def test_links_tell_which_tasks_need_which_and_how_fast_workers_send(client, cluster):
-    monitored = cluster.scheduler
-    one, other = monitored.workers
-    monitored.bandwidth_workers[one, other] = 3e8
-    with Feed(client) as feed:
-        blocks = client.map(increment, range(3), key=[("block", n) for n in range(3)])
-        total = client.submit(sum, blocks, key="total")
-        assert total.result() == 6
-        del blocks, total
-        batches = collect(feed, lambda batches: any(each.links and "total" in each.links.needs for each in batches))
-    links = [batch.links for batch in batches if batch.links][-1]
-    assert dict(links.needs) == {"block": [], "total": ["block"]}
-    assert links.speeds == {(one, other): 3e8}
-    monitored.bandwidth_workers.clear()
-
-
 def test_nothing_is_kept_on_the_scheduler(client, cluster):
     with Feed(client) as feed:
         client.gather(client.map(increment, range(10), key="kept"))
@@ -300,7 +284,6 @@ def fake_scheduler(**workers):
         cumulative_worker_metrics={},
         tasks={"x-1": SimpleNamespace(key="x-1", group=None, prefix=SimpleNamespace(name="x"))},
         task_groups={},
-        bandwidth_workers={},
         task_prefixes={},
         plugins={},
         client_comms={},

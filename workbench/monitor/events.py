@@ -89,16 +89,6 @@ class Progress:
     counts: Mapping[str, Mapping[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
-    """Relations: tasks by their dependencies, workers by their transfers to each other."""
-
-    needs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Names of the tasks that the tasks of a name depend on."""
-    speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """Bytes per second by receiver and sender: Dask's moving mean over messages above 1 MB."""
-
-
 TIME = pa.timestamp("us", tz="UTC")
 
 TASKS = pa.schema(
@@ -282,5 +272,3 @@ class Batch:
     gpus: tuple[GpuSample, ...] = ()
     no_gpus: tuple[NoGpus, ...] | None = None
     """All hosts whose GPUs can't be read now; None if nothing has changed."""
-    links: Links | None = None
-    """None if nothing has changed."""

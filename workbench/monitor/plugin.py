@@ -40,9 +40,6 @@ GPU_SILENCE = 2.5
 
 NO_PIDS = "NVML names no process of ours here, as inside a container"
 
-# Limit of pairs of workers whose bandwidth is sent, the fastest first.
-MOST_PAIRS = 600
-
 _DISK = ("disk-read", "disk-write")
 _MOVES = tuple((action, "count") for action in _DISK)
 _ACTIVE = ("waiting", "queued", "no-worker", "processing")
@@ -68,11 +65,9 @@ class Monitor(SchedulerPlugin):
         self._finished: list[Row] = []
         self._disk = Disk(scheduler)
         self._counts: dict[str, dict[str, int]] = {}
-        self._needs: dict[str, set[str]] = {}
         self._groups: dict[Any, int] = {}
         self._owners = Owners(scheduler)
         self._published: dict[str, Any] | None = None
-        self._links: dict[str, Any] | None = None
         self._sampled: dict[str, tuple[float, tuple[Any, ...]]] = {}
         self._retired: list[tuple[Any, ...]] = []
         self._sample_interval = sample_interval
@@ -106,7 +101,7 @@ class Monitor(SchedulerPlugin):
         if separate:
             self._owners.divide(feed)
         self._scheduler.subscribe_topic(TOPIC, client)
-        self._published = self._links = None
+        self._published = None
         self._sampled = {}
         self._next_sample = 0.0
         self._gpus.repeat()
@@ -160,8 +155,7 @@ class Monitor(SchedulerPlugin):
     def restart(self, scheduler: Any) -> None:
         """Forget all tasks, as the scheduler does."""
         self._ended, self._finished, self._disk = [], [], Disk(self._scheduler)
-        self._counts, self._needs = {}, {}
-        self._groups = {}
+        self._counts, self._groups = {}, {}
         self._owners.clear()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
@@ -195,8 +189,6 @@ class Monitor(SchedulerPlugin):
             self._next_sample = now + self._sample_interval
             if samples := self._samples(latest or {}):
                 message["samples"] = samples
-            if (links := self._find_links()) != self._links:
-                message["links"] = self._links = links
         message |= self._gpus.news()
         if message:
             self._publish(message)
@@ -252,7 +244,7 @@ class Monitor(SchedulerPlugin):
         if alive and not known and self._counts:
             if last := self._changed(self._progress(finished=True)):
                 self._publish(last)
-            self._counts, self._needs = {}, {}
+            self._counts = {}
         self._groups, n_new = known, 0
         for group in alive.values():
             added = len(group) - known.get(group, 0)
@@ -263,7 +255,6 @@ class Monitor(SchedulerPlugin):
                 count = self._counts.setdefault(name, _no_tasks())
                 count["total"] += added
                 n_new += added
-                self._needs.setdefault(name, set()).update(each.prefix.name for each in group.dependencies)
                 known[group] = len(group)
                 self._owners.add(group, added, client)
         self._owners.keep_only(known)
@@ -284,11 +275,6 @@ class Monitor(SchedulerPlugin):
                 "processing": states.get("processing", 0),
             }
         return progress
-
-    def _find_links(self) -> dict[str, Any]:
-        speeds = self._scheduler.bandwidth_workers.items()
-        fastest = sorted(((speed, *pair) for pair, speed in speeds), reverse=True)[:MOST_PAIRS]
-        return {"needs": {name: sorted(of - {name}) for name, of in self._needs.items()}, "speeds": fastest}
 
     def _samples(self, latest: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         samples, self._retired = self._retired, []

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.hardware.gauges import sample_of
-from workbench.monitor.events import COUNTS, NO_TASKS, Batch, Links, NoGpus, Progress, Tasks, WorkerSample, make_tasks
+from workbench.monitor.events import COUNTS, NO_TASKS, Batch, NoGpus, Progress, Tasks, WorkerSample, make_tasks
 
 
 def unpack(message: Mapping[str, Any], own: tuple[str, int] | None = None) -> Batch:
@@ -22,14 +22,9 @@ def unpack(message: Mapping[str, Any], own: tuple[str, int] | None = None) -> Ba
         tasks=_tasks(message["tasks"], own) if "tasks" in message else NO_TASKS,
         samples=tuple(WorkerSample(*row) for row in message.get("samples", ())),
         progress=Progress(time, progress) if progress is not None else None,
-        links=_links(message["links"]) if "links" in message else None,
         gpus=tuple(sample_of(sample) for sample in message.get("gpus", ())),
         no_gpus=tuple(NoGpus(*row) for row in message["no_gpus"]) if "no_gpus" in message else None,
     )
-
-
-def _links(message: Mapping[str, Any]) -> Links:
-    return Links(message["needs"], {(receiver, sender): speed for speed, receiver, sender in message["speeds"]})
 
 
 def _own_progress(message: Mapping[str, Any], own: tuple[str, int]) -> Mapping[str, Mapping[str, int]] | None:
