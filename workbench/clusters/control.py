@@ -153,20 +153,6 @@ async def restart_worker(name: str, address: str) -> ClusterRecord:
     return records.read(name)
 
 
-async def held(name: str) -> dict[str, int]:
-    """Return the bytes of task results in the workers' memory, by the prefix of the tasks' keys."""
-    async with _scheduler(records.read(name)) as scheduler:
-        n_bytes: dict[str, int] = await scheduler.nbytes(summary=True)
-    return n_bytes
-
-
-async def profile(name: str) -> dict[str, Any]:
-    """Return Dask's statistical profile of all workers: a tree of frames with counts."""
-    async with _scheduler(records.read(name)) as scheduler:
-        tree: dict[str, Any] = await scheduler.profile()
-    return tree
-
-
 async def stop(record: ClusterRecord, *, timeout: float = 10.0) -> None:
     """Stop the cluster, detach from an external one, cancel a start, or dismiss a failed one.
 
