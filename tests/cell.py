@@ -21,14 +21,13 @@ _names = (f"page-{number}" for number in count())
 
 
 class Place:
-    """One place where a panel is shown. `said` is what went wrong, `done` what Python code asked for."""
+    """One place where a panel is shown. `said` is what went wrong."""
 
     def __init__(self, panel: Figure | Workbench) -> None:
         panel._repr_mimebundle_()
         self.panel = panel
         self.name = next(_names)
         self.said: list[str] = []
-        self.done: list[Any] = []
         self.came: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
         self.is_away = False
@@ -68,8 +67,6 @@ class Place:
                 self.said.append(message["message"])
             case "answer":
                 self.answers[message["id"]] = message
-            case "do":
-                self.done.append(message.get("action") or message["args"])
 
     def _draw(self, message: dict[str, Any]) -> None:
         raise NotImplementedError

@@ -19,7 +19,7 @@ from tests.waiting import until
 from workbench.errors import BadInputError
 from workbench.figures import samples
 from workbench.monitor.events import WorkerSample
-from workbench.panels import GpuMonitor, Progress, TaskStream, Watch, Workers, widget
+from workbench.panels import Watch, widget
 from workbench.panels.widget import wait_for_import
 
 
@@ -39,29 +39,22 @@ def compute(client: Any) -> None:
 # -- what is drawn
 
 
-def test_a_task_stream_gets_what_a_client_computes(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        cell = Cell(stream)
+def test_a_figure_gets_what_a_client_computes_and_what_its_workers_do(quick_client: Any) -> None:
+    with Watch(quick_client) as figure:
+        cell = Cell(figure)
         compute(quick_client)
         until(lambda: any("sum" in name for name in cell.column("tasks", "name")))
         assert len(cell.column("tasks", "right")) == len(cell.column("tasks", "left"))
-
-
-def test_workers_and_progress_are_seen_too(quick_client: Any) -> None:
-    with Workers(quick_client) as workers, Progress(quick_client) as progress:
-        cells = Cell(workers), Cell(progress)
-        compute(quick_client)
-        until(lambda: cells[0].column("workers_cpu", "x0") and cells[0].column("workers_memory", "x0"))
-        until(lambda: set(cells[1].column("progress", "done")) == {1})
-        assert "worker" in cells[0].status["summary"]
-        assert "tasks" not in cells[0].sources
+        until(lambda: cell.column("workers_cpu", "x0") and cell.column("workers_memory", "x0"))
+        until(lambda: set(cell.column("progress", "done")) == {1})
+        assert "worker" in cell.status["summary"]
 
 
 def test_the_last_figure_that_is_closed_takes_the_watching_with_it(
     quick_client: Any, plugins: Callable[[], list[str]]
 ) -> None:
     before = plugins()
-    first, second = TaskStream(quick_client), Progress(quick_client)
+    first, second = Watch(quick_client), Watch(quick_client)
     assert len(plugins()) == len(before) + 1
     first.close()
     assert len(plugins()) == len(before) + 1
@@ -69,54 +62,31 @@ def test_the_last_figure_that_is_closed_takes_the_watching_with_it(
     until(lambda: plugins() == before)
 
 
-@pytest.mark.parametrize(
-    ("kind", "shown"),
-    [
-        (TaskStream, {"Tasks"}),
-        (Progress, {"Progress"}),
-        (Workers, {"CPU", "Memory"}),
-        (Watch, {"Tasks", "Progress", "CPU", "Memory"}),
-    ],
-)
-def test_each_figure_shows_its_part_and_a_watch_all(quick_client: Any, kind: type[Watch], shown: set[str]) -> None:
+def test_a_page_gets_a_figure_with_all_plots_and_the_scripts_that_draw_it(quick_client: Any) -> None:
     from bokeh.document import Document
     from bokeh.models import Plot
 
-    with kind(quick_client) as figure:
+    with Watch(quick_client) as figure:
         answer = Cell(figure).acts("figure", cluster="any", theme="dark")["value"]
         (root,) = Document.from_json(answer["item"]["doc"]).roots
         titles = {each.title.text.split(",")[0] for each in root.children if isinstance(each, Plot)}
-        assert titles == shown
-        # Why there are no tasks is said where they would be.
-        assert ("empty" in {each.name for each in root.children}) is ("Tasks" in shown)
+        assert titles == {"Tasks", "Progress", "CPU", "Memory"}
         assert [address.partition("?")[0].rpartition("/")[2] for address in answer["bokeh"]["scripts"]] == [
             "bokeh.min.js",
             "bokeh-widgets.min.js",
         ]
 
 
-def test_a_monitor_of_gpus_says_why_there_are_none(quick_client: Any) -> None:
-    from bokeh.document import Document
-    from bokeh.models import CheckboxButtonGroup
-
-    with GpuMonitor(quick_client) as monitor:
-        cell = Cell(monitor)
-        compute(quick_client)
-        until(lambda: "NVIDIA driver" in cell.status.get("summary", "") or " GPU" in cell.status.get("summary", ""))
-        item = cell.acts("figure", cluster="any", theme="light")["value"]["item"]
-        assert Document.from_json(item["doc"]).select_one({"type": CheckboxButtonGroup}).active == list(range(7))
-
-
 def test_figures_on_one_page_have_models_of_their_own(quick_client: Any) -> None:
-    with TaskStream(quick_client) as one, TaskStream(quick_client) as other:
+    with Watch(quick_client) as one, Watch(quick_client) as other:
         cells = [Cell(each) for each in (one, other)]
         items = [cell.acts("figure", cluster="any", theme="light")["value"]["item"] for cell in cells]
         assert items[0]["root_id"] != items[1]["root_id"]
 
 
 def test_an_empty_figure_says_why(quick_client: Any) -> None:
-    with TaskStream(quick_client, name="calm-otter") as stream:
-        cell = Cell(stream)
+    with Watch(quick_client, name="calm-otter") as figure:
+        cell = Cell(figure)
         # Other tests may have computed something on this cluster before.
         said = until(lambda: cell.column("empty", "text"))
         assert "calm-otter" in said or said.startswith("No task has ended since this was opened.")
@@ -124,38 +94,38 @@ def test_an_empty_figure_says_why(quick_client: Any) -> None:
 
 def test_closing_shows_what_came_until_then_to_a_page_that_comes_later(quick_client: Any) -> None:
     # As Run All does: the cell that closes it has ended before the page can say that it is there.
-    stream = TaskStream(quick_client)
+    figure = Watch(quick_client)
     compute(quick_client)
-    before = Cell(stream)
+    before = Cell(figure)
     until(lambda: before.column("tasks", "left"))
-    stream.close()
+    figure.close()
     assert until(lambda: before.gone) == "This was closed, so there is nothing more to watch."
     # Not by displaying it, which would go on: by a page that is loaded again.
     after = object.__new__(Cell)
     vars(after).update(vars(before), name="later", sources={}, gone=None, came=[])
-    stream.post = after._hear  # type: ignore[method-assign]
+    figure.post = after._hear  # type: ignore[method-assign]
     after.say(type="hello")
     after.say(type="watch", watch="figure", cluster="any", theme="light")
     until(lambda: after.column("tasks", "left") and after.gone)
 
 
 def test_a_closed_figure_goes_on_when_it_is_displayed_again(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
+    with Watch(quick_client) as figure:
         compute(quick_client)
-        cell = Cell(stream)
+        cell = Cell(figure)
         before = until(lambda: len(cell.column("tasks", "left")))
-        stream.close()
+        figure.close()
         until(lambda: cell.gone)
-        again = Cell(stream)
-        assert "load" in until(lambda: cell.done)
+        again = Cell(figure)
+        until(lambda: "load" in [message["type"] for message in cell.came])
         compute(quick_client)
         until(lambda: len(again.column("tasks", "left")) > before)
         assert again.gone is None
 
 
 def test_what_a_page_shows_in_detail_is_what_it_asked_for(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        cell = Cell(stream)
+    with Watch(quick_client) as figure:
+        cell = Cell(figure)
         compute(quick_client)
         start = min(until(lambda: cell.column("tasks", "left")))
         seen = len(cell.came)
@@ -169,23 +139,13 @@ def tasks_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_a_dark_page_gets_a_dark_figure_with_all_that_was_seen(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        light = Cell(stream)
+    with Watch(quick_client) as figure:
+        light = Cell(figure)
         compute(quick_client)
         until(lambda: light.column("tasks", "left"))
-        dark = Cell(stream, "dark")
+        dark = Cell(figure, "dark")
         until(lambda: len(dark.column("tasks", "left")) == len(light.column("tasks", "left")))
         assert set(dark.column("tasks", "color")) != set(light.column("tasks", "color"))
-
-
-def test_pausing_reaches_pages_that_come_later(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        cell = Cell(stream)
-        stream.pause()
-        until(lambda: cell.done == ["pause"])
-        until(lambda: Cell(stream).done == ["pause"])
-        stream.follow()
-        until(lambda: cell.done == ["pause", "follow"])
 
 
 def test_a_figure_waits_while_a_cell_imports_what_bokeh_would_use_half_made(
@@ -214,15 +174,15 @@ def test_a_figure_works_with_an_asynchronous_client() -> None:
             LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0", asynchronous=True) as cluster,
             Client(cluster, asynchronous=True) as client,
         ):
-            stream = TaskStream(client)
-            cell = Cell(stream)
+            figure = Watch(client)
+            cell = Cell(figure)
             await asyncio.sleep(0.3)
             await client.submit(sum, [1, 2])
             for _ in range(200):
                 if cell.column("tasks", "left"):
                     break
                 await asyncio.sleep(0.02)
-            stream.close()
+            figure.close()
             await asyncio.sleep(0.2)
             return len(cell.column("tasks", "left"))
 
@@ -237,17 +197,17 @@ def kinds(cell: Cell) -> list[str]:
 
 
 def test_a_page_that_greets_twice_keeps_its_connection(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        cell = Cell(stream)
-        seat = stream._seats[cell.name]
+    with Watch(quick_client) as figure:
+        cell = Cell(figure)
+        seat = figure._seats[cell.name]
         cell.say(type="hello")
         assert kinds(cell).count("ready") == 2
-        assert stream._seats[cell.name] is seat
+        assert figure._seats[cell.name] is seat
 
 
 def test_a_choice_and_an_action_are_confirmed_at_once(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        cell = Cell(stream)
+    with Watch(quick_client) as figure:
+        cell = Cell(figure)
         before = kinds(cell).count("received")
         cell.say(type="choose", choices={})
         assert kinds(cell).count("received") == before + 1
@@ -256,8 +216,8 @@ def test_a_choice_and_an_action_are_confirmed_at_once(quick_client: Any) -> None
 
 
 def test_a_page_that_the_kernel_has_forgotten_begins_again(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        cell = Cell(stream)
+    with Watch(quick_client) as figure:
+        cell = Cell(figure)
         cell.say(type="bye")
         cell.say(type="range", watch="figure", start=1, end=2, width=3)
         assert kinds(cell)[-1] == "again"
@@ -267,14 +227,14 @@ def test_each_page_has_watches_of_its_own_and_those_that_have_gone_are_forgotten
     quick_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(widget, "PATIENCE", 1.0)
-    with TaskStream(quick_client) as stream:
-        gone, there = Cell(stream), Cell(stream, "dark")
+    with Watch(quick_client) as figure:
+        gone, there = Cell(figure), Cell(figure, "dark")
         gone.is_away = True
-        Cell(stream).say(type="bye")
-        until(lambda: list(stream._seats) == [there.name])
-        new = Cell(stream)
+        Cell(figure).say(type="bye")
+        until(lambda: list(figure._seats) == [there.name])
+        new = Cell(figure)
         new.say(type="bye")
-        assert list(stream._seats) == [there.name]
+        assert list(figure._seats) == [there.name]
 
 
 def test_nothing_is_watched_while_no_page_shows_the_figure_until_one_opens(
@@ -282,8 +242,8 @@ def test_nothing_is_watched_while_no_page_shows_the_figure_until_one_opens(
 ) -> None:
     monkeypatch.setattr(widget, "LINGER", 0.2)
     before = plugins()
-    stream = TaskStream(quick_client)
-    first, second = Cell(stream), Cell(stream)
+    figure = Watch(quick_client)
+    first, second = Cell(figure), Cell(figure)
     first.say(type="bye")
     time.sleep(1)  # many times as long as a figure without pages stays
     assert len(plugins()) == len(before) + 1
@@ -292,7 +252,7 @@ def test_nothing_is_watched_while_no_page_shows_the_figure_until_one_opens(
     first.say(type="hello")
     until(lambda: len(plugins()) == len(before) + 1)
     # Closed by a person it stays closed.
-    stream.close()
+    figure.close()
     first.say(type="bye")
     first.say(type="hello")
     assert plugins() == before
@@ -302,18 +262,18 @@ def test_a_figure_can_be_in_a_box_of_ipywidgets_and_a_row_of_panel(quick_client:
     import ipywidgets
     import panel
 
-    with TaskStream(quick_client) as stream:
-        assert isinstance(panel.Row(stream)[0], panel.pane.IPyWidget)
-        assert ipywidgets.VBox([stream]).children == (stream,)
-        assert stream._repr_mimebundle_()[0]["application/vnd.jupyter.widget-view+json"]["model_id"] == stream.model_id
+    with Watch(quick_client) as figure:
+        assert isinstance(panel.Row(figure)[0], panel.pane.IPyWidget)
+        assert ipywidgets.VBox([figure]).children == (figure,)
+        assert figure._repr_mimebundle_()[0]["application/vnd.jupyter.widget-view+json"]["model_id"] == figure.model_id
 
 
 def test_a_page_can_have_bokehs_scripts_and_nothing_else_from_its_kernel(quick_client: Any) -> None:
-    with TaskStream(quick_client) as stream:
-        assert "Bokeh" in Cell(stream).acts("script", name="bokeh.min.js")["value"]
-        assert "There is no script" in Cell(stream).acts("script", name="passwd")["message"]
-        assert "Unknown action 'stop_all'" in Cell(stream).acts("stop_all")["message"]
-        assert "theme is 'blue'" in Cell(stream).acts("figure", cluster="x", theme="blue")["message"]
+    with Watch(quick_client) as figure:
+        assert "Bokeh" in Cell(figure).acts("script", name="bokeh.min.js")["value"]
+        assert "There is no script" in Cell(figure).acts("script", name="passwd")["message"]
+        assert "Unknown action 'stop_all'" in Cell(figure).acts("stop_all")["message"]
+        assert "theme is 'blue'" in Cell(figure).acts("figure", cluster="x", theme="blue")["message"]
 
 
 # -- who watches
@@ -333,8 +293,8 @@ def test_workers_that_said_nothing_new_are_counted_and_those_that_left_are_not()
 
 
 def test_what_is_no_client_and_no_theme_is_said(quick_client: Any) -> None:
-    with pytest.raises(BadInputError, match=r"TaskStream shows .* 'calm-otter' is none"):
-        TaskStream("calm-otter")  # type: ignore[arg-type]
+    with pytest.raises(BadInputError, match=r"Watch shows .* 'calm-otter' is none"):
+        Watch("calm-otter")  # type: ignore[arg-type]
     with pytest.raises(BadInputError, match="theme is 'blue'"):
         Watch(quick_client, theme="blue")
 

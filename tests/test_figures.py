@@ -5,7 +5,7 @@ from distributed.utils import color_of as dask_color_of
 
 from tests.feeds import tasks_of
 from workbench.figures.colors import DARK, LIGHT, VIRIDIS, TaskColors, category_colors, color_index, contrast
-from workbench.figures.layout import build, show_only
+from workbench.figures.layout import build
 from workbench.figures.live import LiveFigure
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
 
@@ -252,13 +252,6 @@ def test_an_empty_figure_says_why():
     assert words(figure).startswith("No task has ended since this was opened.")
     figure.feed([batch(task(0))])
     assert words(figure) == ""
-
-
-def test_a_figure_without_a_task_stream_does_not_say_that_there_are_no_tasks():
-    for parts, said in ((("tasks",), True), (("progress",), False), (("cpu", "memory"), False)):
-        layout = LiveFigure().layout
-        show_only(layout, parts)
-        assert (layout.empty in layout.root.children) is said
 
 
 def test_a_run_without_tasks_says_so():

@@ -174,7 +174,6 @@ def test_a_clock_that_is_held_back_is_seen_in_the_lane():
 def test_without_gpus_a_page_is_sent_nothing_of_them():
     page = shown(batch(no_gpus=(NoGpus("a", "No NVIDIA driver was found.", False),)))
     assert not [name for name in page.sources if name.startswith("gpu_")]
-    assert page.figure.gpus.note() == "On a: No NVIDIA driver was found."
     assert not page.figure.layout.gpus.root.visible
 
 
@@ -234,8 +233,3 @@ def test_colours_of_gpus_are_seen_and_differ(theme):
     colors = [gpu_color(index, theme) for index in range(len(GPUS))]
     assert len(set(colors)) == 8
     assert min(contrast(color, theme.background) for color in colors) >= 3
-
-
-def test_a_reason_without_gpus_is_text_that_is_escaped_where_it_is_shown() -> None:
-    page = shown(batch(no_gpus=(NoGpus("a", "The driver isn't there.", False),)))
-    assert page.figure.gpus.note() == "On a: The driver isn't there."

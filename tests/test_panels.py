@@ -17,14 +17,13 @@ from tests.cell import Cell, Person, attributes
 from tests.test_compare import comparison, row, times
 from tests.waiting import until
 from workbench.clusters.choices import ClusterChoices
-from workbench.errors import BadInputError, FailedError
+from workbench.errors import BadInputError
 from workbench.hardware import Gpu, Inventory, inventory
 from workbench.packages import installed_version
 from workbench.panels import Workbench
 from workbench.panels.thread import soon
 from workbench.runs.comparing import comparisons
 from workbench.session import Session
-from workbench.views.comparisons import tab
 from workbench.views.forms import Form
 
 SCHEMA = {
@@ -345,23 +344,6 @@ def test_an_earlier_comparison_is_shown_again(person: Person) -> None:
     args = json.loads(watching["data-args"] or "")
     assert args == {"view": "comparison:compare-array_sum-abcdef", "label": "Sum or mean of an array, compared"}
     assert person.button("comparisons", "cancel-comparison", hook) is None
-
-
-def test_a_comparison_that_a_cell_begins_is_shown_at_each_place(
-    data_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = comparison(row("one", times(6)))
-    monkeypatch.setattr(Session, "compare", lambda *_, **__: begun)
-    with Workbench() as bench:
-        first = Person(bench)
-        assert bench.compare("array_sum", {"size": "8MiB"}, on=["cpu"]) is begun
-        for person in (first, Person(bench)):
-            until(lambda person=person: person.done == [tab(begun)])
-
-
-def test_a_comparison_that_can_not_be_had_fails_in_the_cell_that_asked(data_folder: Path) -> None:
-    with Workbench(theme="light") as bench, pytest.raises(FailedError, match="None of these can be had"):
-        bench.compare("array_sum", {"size": "8MiB"}, on=["gpu"])
 
 
 def test_a_theme_that_there_is_not_is_said() -> None:

@@ -157,9 +157,10 @@ test('code goes into a cell where Lab takes it, else to the clipboard', async ()
   expect(place.textContent).toContain('Copied: paste it into a cell.');
 });
 
-test('what is watched is shown below until it is closed, and Python code can show it, too', async () => {
+test('what is watched is shown below until it is closed', async () => {
   say({ type: 'ready' });
-  say({ type: 'do', command: 'dask-workbench:watch', args: { run: 'r1' } });
+  show('wide', `<button data-workbench="b" data-command="dask-workbench:watch" data-args='{"run": "r1"}'>Watch</button>`);
+  click('b');
   show('watch:run:r1', `<div data-figure='{"run": "r1"}'></div>`);
   expect(last('watch')).toMatchObject({ run: 'r1', theme: 'dark' });
   expect(last('action')).toMatchObject({ name: 'figure', arguments: { run: 'r1', theme: 'dark' } });

@@ -18,7 +18,7 @@ MINUTE = 60_000
 CELLS = (
     """import time
 from distributed import Client
-from workbench.panels import TaskStream, Watch
+from workbench.panels import Watch
 client = Client(n_workers=1, threads_per_worker=2, memory_limit="400MiB", dashboard_address="127.0.0.1:0")
 def nap(number):
     time.sleep(0.1)
@@ -27,7 +27,7 @@ def naps(seconds):
     sum(client.gather(client.map(nap, range(int(20 * seconds)), pure=False)))""",
     """watch = Watch(client, name="forty naps")
 watch""",
-    "TaskStream(client)",
+    "Watch(client)",
     "naps(1)",
 )
 

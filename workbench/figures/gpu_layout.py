@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,11 +34,6 @@ class GpuSection:
     plots: tuple[Any, ...]
     choice: CheckboxButtonGroup
     sources: dict[str, ColumnDataSource]
-
-    def show(self, indices: Sequence[int]) -> None:
-        """Show these of `PLOTS`, if they have data."""
-        self.choice.active = list(indices)
-        self.arrange()
 
     def arrange(self) -> None:
         """Update the layout as the page does when plots are added or chosen."""

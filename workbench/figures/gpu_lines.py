@@ -21,7 +21,7 @@ from workbench.figures.colors import Theme, gpu_color, swatch
 from workbench.figures.gpus import HELD_BACK, numbered
 from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.samples import Segments, extremes, line
-from workbench.formats import count, listed, size
+from workbench.formats import listed
 from workbench.hardware.gauges import GpuSample
 from workbench.markup import fragment, tag
 from workbench.monitor.events import Batch, NoGpus
@@ -131,7 +131,7 @@ class GpuLines:
                 self._note_sent()
                 for source, grown in self._columns(parts).items():
                     yield Patch(source, "stream", grown, 4 * _MOST)
-        if self.note():
+        if not self._series and not any(each.expected for each in self._nothing):
             return
         yield from self._lanes()
         yield from self._axes()
@@ -154,28 +154,6 @@ class GpuLines:
                 parts[uuid].append(series.thinned(pinned[0], pinned[1], min(each, pinned[2])))
         for source, drawn in self._columns(parts).items():
             yield Patch(source, "replace", drawn)
-
-    def summary(self) -> str:
-        """Return the activity of all GPUs together in one line; '' without any."""
-        latest = [series.latest for series in self._series.values()]
-        busy = [each.utilisation for each in latest if each.utilisation is not None]
-        used = sum(each.memory_used or 0 for each in latest)
-        total = sum(each.memory_total or 0 for each in latest)
-        power = [each.power for each in latest if each.power is not None]
-        parts = [count(len(latest), "GPU")]
-        parts += [f"{sum(busy) / len(busy):.0f} % busy"] if busy else []
-        parts += [f"{size(used)} of {size(total)}"] if total else []
-        parts += [f"{sum(power):.0f} W"] if power else []
-        return " · ".join(parts) if latest else ""
-
-    def note(self) -> str:
-        """Return why there is nothing to see, for a user who requested GPUs; '' if there is something."""
-        if self._series or any(each.expected for each in self._nothing):
-            return ""
-        if not self._nothing:
-            return "Nothing has come from a GPU yet. The first samples take a moment."
-        reasons = {each.reason: each.host for each in self._nothing}
-        return " ".join(f"On {host}: {reason}" for reason, host in reasons.items())
 
     # -- columns
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from bokeh.layouts import column
 from bokeh.models import (
@@ -64,19 +64,6 @@ _BAR_ALPHA = {"light": (0.2, 0.3), "dark": (0.12, 0.22)}
 _LANE_ROOM = 62
 """Pixels of the task stream in addition to its lanes: title and time axis."""
 
-Part = Literal["tasks", "progress", "cpu", "memory", "gpus"]
-
-PARTS: tuple[Part, ...] = ("tasks", "progress", "cpu", "memory", "gpus")
-
-_ALWAYS = {"limits", "window"}
-_SOURCES: dict[Part, set[str]] = {
-    "tasks": {"tasks", "lanes", "replay"},
-    "progress": {"progress"},
-    "cpu": {"workers_cpu"},
-    "memory": {"workers_memory"},
-    "gpus": set(gpu_lines.COLUMNS),
-}
-
 TITLES = {"tasks": "Tasks", "progress": "Progress", "cpu": "CPU, % of a core", "memory": "Memory, GiB"}
 
 
@@ -102,25 +89,6 @@ class Layout:
         patch.apply(self.named[patch.source])
         if patch.source == "gpu_axes":
             self.gpus.arrange()
-
-
-def sources_of(parts: tuple[Part, ...]) -> frozenset[str]:
-    """Return the names of the sources that a figure of these parts draws."""
-    return frozenset(_ALWAYS.union(*(_SOURCES[part] for part in parts)))
-
-
-def show_only(layout: Layout, parts: tuple[Part, ...]) -> None:
-    """Hide all but these parts of a figure; the message that explains an empty figure belongs to the tasks."""
-    plots = {"tasks": layout.stream, "progress": layout.progress, "cpu": layout.cpu, "memory": layout.memory}
-    plots["gpus"] = layout.gpus.root
-    children = [*(plots[part] for part in parts)]
-    if parts == ("gpus",):
-        layout.gpus.show(range(len(layout.gpus.plots)))
-    if "cpu" in parts or "memory" in parts:
-        children.append(layout.workers)
-    if "tasks" in parts:
-        children.extend(child for child in layout.root.children if child not in (*plots.values(), layout.workers))
-    layout.root.children = [child for child in layout.root.children if child in children]
 
 
 def titles(mark: str) -> Iterator[Patch]:

@@ -14,7 +14,6 @@ from workbench.figures.colors import (
     ERRED,
     THEMES,
     TRANSFER,
-    Theme,
     category_colors,
     swatch,
     worker_color,

@@ -46,8 +46,8 @@ _GOOD = {"light": "#1b7a34", "dark": "#6fcf87"}
 _BAD = {"light": "#b3261e", "dark": "#ff8a80"}
 
 _HOW_TO_MOVE = (
-    "Drag to move along the time axis, turn the wheel over the tasks to zoom. Neighboring tasks shorter than a pixel are "
-    "drawn as one; the replay in JupyterLab shows each."
+    "Drag to move along the time axis, turn the wheel over the tasks to zoom. Neighboring tasks shorter than a pixel "
+    "are drawn as one; the replay in JupyterLab shows each."
 )
 _NOTHING_RECORDED = "This run has no recorded events: none were recorded, or its folder was deleted."
 

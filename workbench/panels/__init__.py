@@ -1,7 +1,7 @@
 """The workbench in a notebook: `Workbench()`, and live figures of any Dask client."""
 
 try:
-    from workbench.panels.live import GpuMonitor, Progress, Replay, TaskStream, Watch, Workers
+    from workbench.panels.live import Replay, Watch
     from workbench.panels.workbench import Workbench
 except ModuleNotFoundError as err:
     if err.name not in ("anywidget", "comm", "ipykernel", "ipywidgets", "IPython"):
@@ -10,12 +10,4 @@ except ModuleNotFoundError as err:
 
     raise ImportError(f"{err.name} isn't installed, which notebooks need here. Try: {install('lab')}") from err
 
-__all__ = [
-    "GpuMonitor",
-    "Progress",
-    "Replay",
-    "TaskStream",
-    "Watch",
-    "Workbench",
-    "Workers",
-]
+__all__ = ["Replay", "Watch", "Workbench"]

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from workbench.errors import BadInputError, NotFoundError, quoted
-from workbench.figures.layout import PARTS, Part, sources_of
 from workbench.figures.totals import Totals
 from workbench.markup import fragment, tag
 from workbench.panels.static import StaticOutput, titled
@@ -93,9 +92,6 @@ class Figure(Widget):
 class _Live(Figure):
     """A figure of events: those before a page opened, and new ones as they arrive."""
 
-    parts: ClassVar[tuple[Part, ...]] = PARTS
-    _watch = watching.Watch
-
     def __init__(self, name: str, **options: Any) -> None:
         self._name = name
         self._past = Past(_MOST_BATCHES, _MOST_TASKS)
@@ -112,19 +108,19 @@ class _Live(Figure):
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
         figure = await in_thread(watching.live_figure, theme, self._name)
-        watch = self._watch(figure, on_change, self._past, sources_of(self.parts))
+        watch = watching.Watch(figure, on_change, self._past)
         self._past.join(watch)
         return watch
 
     def _document(self, theme: str) -> dict[str, Any]:
-        return document(theme, "", self.parts)
+        return document(theme, "")
 
     def _content(self) -> tuple[str, str]:
         return soon(titled, self._name, self._totals).result()
 
 
 class Watch(_Live):
-    """Task stream, progress, CPU and memory of a client's cluster, on one time axis.
+    """Task stream, progress, CPU, memory and GPUs of a client's cluster, on one time axis.
 
     Works with any Dask client, and together with any number of other figures: the scheduler collects events once, and
     only while a figure is open.
@@ -152,7 +148,7 @@ class Watch(_Live):
         client = client_of(client)
         if not isinstance(client, Client):
             raise BadInputError(
-                f"{type(self).__name__} shows what the cluster of a Dask client does, and {quoted(client)} is none. "
+                f"Watch shows what the cluster of a Dask client does, and {quoted(client)} is none. "
                 "Give one, such as workbench.connect('calm-otter')."
             )
         self.client = client
@@ -205,17 +201,6 @@ class Watch(_Live):
         if future is not None and not self.client.asynchronous:
             future.result()
 
-    def pause(self) -> None:
-        """Stop drawing on all pages until `follow`; events are still collected."""
-        self._do("pause")
-
-    def follow(self) -> None:
-        """Draw again, and let the time axis move on."""
-        self._do("follow")
-
-    def _do(self, action: str) -> None:
-        do(self.send_to_later, {"type": "do", "action": action})
-
     def _in_its_loop(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
 
@@ -231,7 +216,7 @@ class Watch(_Live):
     async def _follow_client(self) -> None:
         if self._past.ended is not None:
             self._past.resume()
-            self.send_to_all({"type": "do", "action": "load"})
+            self.send_to_all({"type": "load"})
         while self._past.ended is None:
             status = self.client.status
             self._past.wait("The scheduler doesn't answer; trying again." if status == "connecting" else None)
@@ -265,44 +250,6 @@ class CellWatch(_Live):
 
     def _is_final(self) -> bool:
         return bool(self._outcome)
-
-
-class TaskStream(Watch):
-    """Activity of every thread of a client's cluster over time."""
-
-    parts = ("tasks",)
-
-
-class Progress(Watch):
-    """Progress of each kind of task of a client's cluster."""
-
-    parts = ("progress",)
-
-
-class Workers(Watch):
-    """CPU and memory of each worker of a client's cluster."""
-
-    parts = ("cpu", "memory")
-
-
-class _GpuWatch(watching.Watch):
-    """Screen state with the GPUs' summary in the line above the figure."""
-
-    async def take(self) -> dict[str, Any] | None:
-        changes = await super().take()
-        if changes is not None:
-            changes["status"]["summary"] = self.figure.gpus.note() or self.figure.gpus.summary()
-        return changes
-
-
-class GpuMonitor(Watch):
-    """Use, memory, power, temperature, clocks and throughput of each GPU of a client's cluster, on all its hosts.
-
-    A message explains each missing value.
-    """
-
-    parts = ("gpus",)
-    _watch = _GpuWatch
 
 
 class Replay(Figure):

@@ -60,7 +60,6 @@ class Widget(anywidget.AnyWidget):
     def __init__(self, options: dict[str, Any]) -> None:
         load_before_threads("distributed", "workbench.workloads.catalogue")
         self._seats: dict[str, Seat] = {}
-        self._last: dict[str, Any] | None = None
         all_options = {"kernel": kernel(), **options}
         super().__init__(view=self._view, options=all_options, styles=styles(self._view))
         self.on_msg(lambda _, text, __: do(self.receive, text))
@@ -103,8 +102,6 @@ class Widget(anywidget.AnyWidget):
             if seat is None:
                 self._open_seat(name)
             self.post(name, {"type": "ready"})
-            if seat is None and self._last is not None:
-                self.post(name, self._last)
         elif kind == "bye":
             self._close_seats([name])
         elif seat is None:
@@ -120,11 +117,6 @@ class Widget(anywidget.AnyWidget):
         """Send a message to each place."""
         for name in self._seats:
             self.post(name, message)
-
-    def send_to_later(self, message: dict[str, Any]) -> None:
-        """Send a message to each place, and to those that open later."""
-        self._last = message
-        self.send_to_all(message)
 
     @property
     def is_shown(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.markup import paragraph
@@ -13,13 +13,11 @@ from workbench.panels.thread import do
 from workbench.panels.widget import Widget
 from workbench.session import Session
 from workbench.views.actions import perform
-from workbench.views.comparisons import tab
 from workbench.views.files import read_file
 from workbench.views.messages import check, check_theme
 from workbench.views.service import Service
 
 if TYPE_CHECKING:
-    from workbench.runs.comparing.comparisons import Comparison
     from workbench.views.watching import Watching
 
 _log = logging.getLogger(__name__)
@@ -51,20 +49,6 @@ class Workbench(Widget):
     def close(self) -> None:
         """Stop following and watching; clusters and runs continue. A click in a cell that shows it resumes."""
         do(self._end)
-
-    def compare(
-        self,
-        workload: str,
-        parameters: Mapping[str, Any] | None = None,
-        *,
-        on: Sequence[str] = ("cpu",),
-        **options: Any,
-    ) -> Comparison:
-        """Start to compare architectures and show it here; `options` are those of `Session.compare`."""
-        comparison = self.session.compare(workload, parameters, on=tuple(on), **options)
-        command = {"command": "dask-workbench:view", "args": tab(comparison)}
-        do(self.send_to_later, {"type": "do", **command})
-        return comparison
 
     def _at(self) -> Service:
         if self._service is None:

@@ -11,16 +11,16 @@ import bokeh
 from bokeh.embed import json_item
 
 from workbench.figures.colors import THEMES
-from workbench.figures.layout import PARTS, Part, build, show_only
+from workbench.figures.layout import build
 from workbench.views.answers import api_url
 
 SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")
 """Scripts of BokehJS that the figure needs, in the order in which they must run."""
 
 
-def document(theme: str, base_url: str, parts: tuple[Part, ...] = PARTS) -> dict[str, Any]:
+def document(theme: str, base_url: str) -> dict[str, Any]:
     """Return an empty figure for a page to embed."""
-    return {"item": with_own_ids(_item(theme, parts)), "bokeh": scripts(base_url)}
+    return {"item": with_own_ids(_item(theme)), "bokeh": scripts(base_url)}
 
 
 def scripts(base_url: str) -> dict[str, Any]:
@@ -32,11 +32,9 @@ def scripts(base_url: str) -> dict[str, Any]:
 
 
 @cache
-def _item(theme: str, parts: tuple[Part, ...]) -> dict[str, Any]:
+def _item(theme: str) -> dict[str, Any]:
     """Return an empty figure as JSON. Cached, because Bokeh takes half a second; the data arrive as patches."""
-    layout = build(THEMES[theme])
-    show_only(layout, parts)
-    return dict(json_item(layout.root))
+    return dict(json_item(build(THEMES[theme]).root))
 
 
 def with_own_ids(item: dict[str, Any]) -> dict[str, Any]:
@@ -64,5 +62,5 @@ def _warm_up_records() -> None:
     fill_first_table()
 
 
-WARM_UP: tuple[Callable[[], Any], ...] = (_warm_up_records, *(partial(_item, theme, PARTS) for theme in THEMES))
+WARM_UP: tuple[Callable[[], Any], ...] = (_warm_up_records, *(partial(_item, theme) for theme in THEMES))
 """One-time work for opening records, in parts that take a quarter of a second each."""

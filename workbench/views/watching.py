@@ -246,20 +246,10 @@ class ClusterFeed(Past):
 
 
 class Watch(OnScreen):
-    """One figure on one screen, with the batches that arrived since it was last drawn.
+    """One figure on one screen, with the batches that arrived since it was last drawn."""
 
-    `sources` are the data sources that the screen draws, all by default.
-    """
-
-    def __init__(
-        self,
-        figure: LiveFigure,
-        on_change: Callable[[], None],
-        feed: Past | None = None,
-        sources: frozenset[str] | None = None,
-    ) -> None:
+    def __init__(self, figure: LiveFigure, on_change: Callable[[], None], feed: Past | None = None) -> None:
         self.figure = figure
-        self._sources = sources
         self._feed = feed
         self._on_change = on_change
         self._batches: list[Batch] = []
@@ -317,8 +307,7 @@ class Watch(OnScreen):
         patches = list(self.figure.patches())
         if range_ is not None:
             patches.extend(self.figure.show_range(*range_))
-        drawn = self._sources
-        return [patch_answer(each) for each in patches if drawn is None or each.mode == "set" or each.source in drawn]
+        return [patch_answer(each) for each in patches]
 
 
 def live_figure(theme: str, name: str, simulated: bool = False) -> LiveFigure:

@@ -24,8 +24,6 @@ let figures = 0;
 /** Class of a figure that is the record of a cluster which has ended. */
 const ENDED = 'wb-mod-ended';
 
-type Action = 'pause' | 'follow' | 'load';
-
 export class Figure implements IShown {
   /** Draw a figure at the end of a place. */
   constructor(
@@ -41,7 +39,7 @@ export class Figure implements IShown {
       bar.append(made);
       return made;
     };
-    this._button = button('follow', 'Pause', () => this._do(this._mode === 'follow' ? 'pause' : 'follow'));
+    this._button = button('follow', 'Pause', () => this._toggle());
     // A pan as any other: it asks for detail.
     this._all = button('show-all', 'Show all', () => this._whole && this._range?.setv(this._whole));
     this._picture = button('save-picture', 'Save as PNG', () => void this._save());
@@ -68,11 +66,11 @@ export class Figure implements IShown {
     this._refresh();
   }
 
-  /** Take in what Python says of figures, if it is of this one, or what Python code asks for. */
+  /** Take in what Python says of figures, if it is of this one. */
   receive(received: object): void {
-    const message = received as StreamMessage | { type: 'do'; action: Action };
-    if (message.type === 'do') {
-      this._do(message.action);
+    const message = received as StreamMessage | { type: 'load' };
+    if (message.type === 'load') {
+      void this._load();
       return;
     }
     if (message.type === 'state' || message.type === 'answer' || !this._id || message.watch !== this._id) {
@@ -155,13 +153,8 @@ export class Figure implements IShown {
     download(await this._embedded!.picture(), `${Object.values(this._watched)[0]}.png`);
   }
 
-  /** Do what a button or Python code asks for. */
-  private _do(action: Action): void {
-    if (action === 'load') {
-      void this._load();
-      return;
-    }
-    this._mode = action;
+  private _toggle(): void {
+    this._mode = this._mode === 'follow' ? 'pause' : 'follow';
     this._drain();
     this._showLatest();
     this._refresh();

@@ -75,11 +75,10 @@ export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOpti
     'dask-workbench:view': ({ view, label }) => show(view, label),
     'dask-workbench:cell': ({ text, type, run }) => insert(text, type ?? 'markdown', Boolean(run) || !type)
   };
-  const command = (name: string, args: object) => commands[name]?.(args as Arguments);
   const channel: IChannel = {
     ...host,
     report: say,
-    command,
+    command: (name, args) => commands[name]?.(args as Arguments),
     open: async (path, name) => {
       try {
         await host.open(path, name);
@@ -93,10 +92,8 @@ export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOpti
   const page: Page = new Page(place, channel);
   return {
     receive: received => {
-      const message = received as { type: string; command: string; args: object; message: string };
-      if (message.type === 'do') {
-        command(message.command, message.args);
-      } else if (message.type === 'error') {
+      const message = received as { type: string; message: string };
+      if (message.type === 'error') {
         say(message.message);
       } else if (!page.receive(message)) {
         shown?.receive(message);
