@@ -320,9 +320,9 @@ def test_applying_patches_arranges_this_processs_document():
     figure.feed([batch(*rows, samples=[sample(0)], counts=progress(0, add=(9, 90)))])
     figure.apply(figure.patches())
     layout = figure.layout
-    assert layout.stream.y_range.start == 9.5
-    assert layout.progress.visible
-    assert not layout.empty.visible
+    assert layout.named["tasks_range"].start == 9.5
+    assert layout.named["progress_plot"].visible
+    assert not layout.named["empty"].visible
     assert (layout.time.start, layout.time.end) == figure.window()
     figure.feed([batch(task(90))])
     figure.apply(figure.patches())

@@ -71,11 +71,11 @@ def test_all_plots_of_a_figure_say_that_its_gpus_are_simulated():
 
 def test_a_figure_with_gpus_says_what_the_end_of_a_task_means_there():
     figure, _ = titled(name="NVIDIA H200")
-    assert LAUNCHED in figure.layout.kinds.text
+    assert LAUNCHED in figure.layout.named["kinds"].text
     figure = LiveFigure()
     figure.feed([Batch(START, samples=())])
     figure.apply(figure.patches())
-    assert LAUNCHED not in figure.layout.kinds.text
+    assert LAUNCHED not in figure.layout.named["kinds"].text
 
 
 def test_a_figure_that_is_told_of_simulated_gpus_says_so_before_anything_has_come():
@@ -89,7 +89,7 @@ def test_the_tasks_of_a_worker_with_a_gpu_of_its_own_are_named_after_it():
     told = WorkerSample("tls://a:1", "GPU-1", START, cpu=10.0, memory=1, memory_limit=2, spilled=0, n_executing=0)
     figure.feed([replace(batch(sample(0, 0), sample(0, 1)), samples=(told,))])
     figure.apply(figure.patches())
-    assert "worker GPU 1" in figure.layout.workers.text
+    assert "worker GPU 1" in figure.layout.named["worker_names"].text
 
 
 def test_memory_that_nobody_can_tell_has_a_reason_and_no_empty_plot():

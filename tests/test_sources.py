@@ -102,7 +102,7 @@ def test_a_legend_names_other_computations_only_where_there_are_some() -> None:
         figure = LiveFigure()
         figure.feed([Batch(12.0, tasks_of(rows))])
         figure.apply(figure.patches())
-        return str(figure.layout.kinds.text)
+        return str(figure.layout.named["kinds"].text)
 
     assert "copying between processes" in legend(OWN)
     assert "other computations" not in legend(OWN)

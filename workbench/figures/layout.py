@@ -74,13 +74,6 @@ class Layout:
     root: Column
     sources: dict[str, ColumnDataSource]
     time: Range1d
-    stream: Any
-    progress: Any
-    cpu: Any
-    memory: Any
-    empty: Div
-    workers: Div
-    kinds: Div
     gpus: GpuSection
     named: dict[str, Any]
 
@@ -141,20 +134,7 @@ def build(theme: Theme) -> Layout:
         # A source that nothing draws must be in the document as well, to be found by its name.
         tags=[sources["window"]],
     )
-    return Layout(
-        root=root,
-        sources=sources,
-        time=time,
-        stream=stream,
-        progress=progress,
-        cpu=cpu,
-        memory=memory,
-        empty=empty,
-        workers=workers,
-        kinds=kinds,
-        gpus=gpus,
-        named=named(root),
-    )
+    return Layout(root, sources, time, gpus, named(root))
 
 
 def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:
