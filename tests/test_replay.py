@@ -31,7 +31,7 @@ def record(n_tasks, path):
 
 def test_tasks_are_counted_over_time_up_to_what_the_scheduler_counted():
     bars = [(("a",), count(4, 4)), (("b", "c"), count(3, 1, 1))]
-    first, second = counts_over_time([TASKS], bars, 100.0, 110.0)
+    first, second = counts_over_time(TASKS, bars, 100.0, 110.0)
     # Half of four at 2 s of 10, all at 8 s; the transfer isn't counted.
     assert [first["done"][step] for step in (STEPS // 5 - 2, STEPS // 5 + 1, STEPS - 1)] == [0, 2, 4]
     assert first["started"][0] == 2

@@ -74,18 +74,18 @@ test('what has come by a moment is shown, and all at the end', () => {
   const covers = [model({})];
   const heads = [model({})];
   const clock = model({});
-  const progress = [model({ data: { name: ['add'] } as Record<string, unknown[]> })];
-  const show = () => replayed({ slider, parts: [part], covers, heads, clock, progress });
-  const part = record(COUNTS);
+  const progress = model({ data: { name: ['add'] } as Record<string, unknown[]> });
+  const played = record(COUNTS);
+  const show = () => replayed({ slider, record: played, covers, heads, clock, progress });
   show();
   expect(covers[0]).toMatchObject({ left: 7000, visible: true });
   expect(heads[0]).toMatchObject({ location: 7000, visible: true });
   expect(clock).toMatchObject({ text: '6.0 of 10.0 s' });
-  expect(progress[0].data).toEqual({ name: ['add'], done: [0.25], erred: [0.25], processing: [0.5], count: ['1 / 4'] });
+  expect(progress.data).toEqual({ name: ['add'], done: [0.25], erred: [0.25], processing: [0.5], count: ['1 / 4'] });
   slider.value = 10;
   show();
   expect(covers[0]).toMatchObject({ visible: false });
-  expect(progress[0].data).toEqual({ name: ['add'], ...COUNTS.final });
+  expect(progress.data).toEqual({ name: ['add'], ...COUNTS.final });
 });
 
 test('playing moves the slider with the time, and a second click stops it', () => {
@@ -98,7 +98,7 @@ test('playing moves the slider with the time, and a second click stops it', () =
   const click = () =>
     play({
       slider,
-      parts: [record(COUNTS)],
+      record: record(COUNTS),
       button,
       labels: ['Play', 'Pause'],
       speed: { active: 1 },

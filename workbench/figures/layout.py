@@ -117,7 +117,7 @@ def build(theme: Theme) -> Layout:
     memory.xaxis.visible = True
     progress = _progress(theme, sources)
     kinds = Div(name="kinds", text=kinds_words(theme), styles=words_style(theme), sizing_mode="stretch_width")
-    bar = replay_bar(theme, time, [stream, cpu, memory, *gpus.plots], [sources["replay"]], [sources["progress"]])
+    bar = replay_bar(theme, time, [stream, cpu, memory, *gpus.plots], sources["replay"], sources["progress"])
     root = column(
         bar,
         stream,

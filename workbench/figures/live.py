@@ -68,12 +68,12 @@ class LiveFigure:
         self.gpus = GpuLines(self.theme)
         """GPU samples fed so far."""
         self._counts: dict[str, Mapping[str, int]] = {}
-        self._recorded = False
         self._simulated = simulated
         self._refines = refines
         self._others = False
         self._on_gpus = False
-        self._records: list[Tasks] = []
+        self._record: Tasks | None = None
+        """All tasks of a recorded run."""
         self._pinned: tuple[float, float, int, int] | None = None
         self._rows: dict[int, int] = {}
         self._lanes: list[Lane] = []
@@ -87,8 +87,7 @@ class LiveFigure:
         """Take in events; `patches` returns the resulting changes."""
         for batch in batches:
             if batch.recorded:
-                self._recorded = True
-                self._records.append(batch.tasks)
+                self._record = batch.tasks
             self.timeline.feed(batch)
             self._follow.feed(batch)
             self.gpus.feed(batch)
@@ -128,7 +127,7 @@ class LiveFigure:
 
     def window(self) -> tuple[float, float]:
         """Return the range (ms since the epoch) that shows current work, or all of a recorded run."""
-        start, end = self._follow.whole() if self._recorded else self._follow.window()
+        start, end = self._follow.window() if self._record is None else self._follow.whole()
         return 1000 * start, 1000 * end
 
     def _seconds_in_view(self) -> tuple[float, float]:
@@ -202,7 +201,7 @@ class LiveFigure:
     def _replaced_tasks(self) -> Iterator[Patch]:
         start, end = (edge / 1000 for edge in self.window())
         # Include some earlier time, so that a short pan finds something.
-        begin = start if self._recorded else start - (end - start) / 2
+        begin = start - (end - start) / 2 if self._record is None else start
         views = [self.timeline.view(begin, end, _WIDTH, limit=self._most_rectangles)]
         width = end - start
         if self._pinned is not None:
@@ -315,13 +314,13 @@ class LiveFigure:
         }
 
     def _replay_patches(self) -> Iterator[Patch]:
-        if not len(self.timeline) or not self._records or self.timeline.n_rows == self._sent.n_replayed:
+        if not len(self.timeline) or self._record is None or self.timeline.n_rows == self._sent.n_replayed:
             return
         self._sent.n_replayed = self.timeline.n_rows
         start, end = self._follow.edges()
         bars = progress_bars(self._counts)
         bar_columns = self._progress_columns()
-        yield Patch("replay", "replace", replay_columns(self._records, bars, bar_columns, start, end))
+        yield Patch("replay", "replace", replay_columns(self._record, bars, bar_columns, start, end))
         yield from at_the_end(end - start)
 
     # -- workers
@@ -425,7 +424,7 @@ class LiveFigure:
     def _why_empty(self) -> str:
         if len(self.timeline):
             return ""
-        if self._recorded:
+        if self._record is not None:
             return "No task of this run was recorded: it ended before its first task did."
         if not self._series and not self._counts:
             return escape(
@@ -456,7 +455,7 @@ class LiveFigure:
             return None
         start, end = self.window()
         first, last = (1000 * each for each in self._follow.whole())
-        origin = 1000 * (self._follow.edges()[0] if self._recorded else self._follow.origin)
+        origin = 1000 * (self._follow.origin if self._record is None else self._follow.edges()[0])
         times = {"start": start, "end": end, "first": first, "last": last, "origin": origin}
         return Patch("window", "replace", {name: [time] for name, time in times.items()})
 

@@ -55,16 +55,12 @@ def at_the_end(seconds: float) -> Iterator[Patch]:
 
 
 def replay_bar(
-    theme: Theme,
-    time: Range1d,
-    plots: Sequence[Any],
-    parts: Sequence[ColumnDataSource],
-    progress: Sequence[ColumnDataSource],
+    theme: Theme, time: Range1d, plots: Sequence[Any], record: ColumnDataSource, progress: ColumnDataSource
 ) -> Row:
-    """Return a bar that plays records, which start at the same time; it appears with the first record.
+    """Return a bar that plays a record; it appears with the record.
 
-    `plots` are covered from the playhead on, and their time axis follows when the playhead leaves it. `parts` and
-    `progress` hold, for each record, its source of `COLUMNS` and that of its progress bars.
+    `plots` are covered from the playhead on, and their time axis follows when the playhead leaves it. `record` is the
+    source of `COLUMNS`, and `progress` that of the progress bars.
     """
     covers = [BoxAnnotation(fill_color=theme.background, fill_alpha=1, **_NO_LINE) for _ in plots]
     heads = [Span(dimension="height", line_color=theme.text, line_width=1, **_OVER) for _ in plots]
@@ -107,11 +103,11 @@ def replay_bar(
         sizing_mode="stretch_width",
         margin=(4, 12, 6, LEFT),
         stylesheets=[InlineStyleSheet(css=":host { flex-wrap: wrap; row-gap: 6px; }")],
-        # Nothing draws these, but they must be in the document.
-        tags=list(parts),
+        # Nothing draws it, but it must be in the document.
+        tags=[record],
     )
-    common = {"slider": slider, "parts": list(parts)}
-    moved = reaction("replayed", **common, covers=covers, heads=heads, clock=clock, progress=list(progress))
+    common = {"slider": slider, "record": record}
+    moved = reaction("replayed", **common, covers=covers, heads=heads, clock=clock, progress=progress)
     slider.js_on_change("value", moved)
     buttons = {"button": button, "labels": [PLAY, PAUSE], "speed": speed, "speeds": list(SPEEDS)}
     play = reaction("play", **common, **buttons, time=time)
@@ -122,25 +118,27 @@ def replay_bar(
 
 
 def counts_over_time(
-    records: Sequence[Tasks], bars: Sequence[tuple[Sequence[str], Mapping[str, int]]], start: float, end: float
+    tasks: Tasks, bars: Sequence[tuple[Sequence[str], Mapping[str, int]]], start: float, end: float
 ) -> list[dict[str, Any]]:
     """Count the started, done and failed tasks of each progress bar by the end of each of `STEPS` steps.
 
     `bars` are the task names of each bar, and its final counts. The returned numbers end with these: tasks that the
     scheduler counted but no worker reported are spread in proportion. Times are in seconds since the epoch.
     """
-    per_record = [_TaskCounts(tasks, start, end) for tasks in records]
-    counts = []
-    for names, final in bars:
-        sums = {kind: sum((each.of(names, kind) for each in per_record), np.zeros(STEPS)) for kind in _KINDS}
-        done, erred = _fitted(sums["done"], final["done"]), _fitted(sums["erred"], final["erred"])
-        started = _fitted(sums["started"], final["done"] + final["erred"])
-        counts.append({"total": final["total"], "started": started, "done": done, "erred": erred})
-    return counts
+    counted = _TaskCounts(tasks, start, end)
+    return [
+        {
+            "total": final["total"],
+            "started": _fitted(counted.of(names, "started"), final["done"] + final["erred"]),
+            "done": _fitted(counted.of(names, "done"), final["done"]),
+            "erred": _fitted(counted.of(names, "erred"), final["erred"]),
+        }
+        for names, final in bars
+    ]
 
 
 def replay_columns(
-    records: Sequence[Tasks],
+    tasks: Tasks,
     bars: Sequence[tuple[Sequence[str], Mapping[str, int]]],
     bar_columns: Mapping[str, list[Any]],
     start: float,
@@ -149,13 +147,12 @@ def replay_columns(
     """Return the columns of the source `replay`; `bar_columns` are those of the final progress bars."""
     counts = {
         "steps": STEPS,
-        "names": counts_over_time(records, bars, start, end),
+        "names": counts_over_time(tasks, bars, start, end),
         "final": {name: bar_columns[name] for name in ("done", "erred", "processing", "count")},
     }
     return {"start": [1000 * start], "end": [1000 * end], "counts": [json.dumps(counts, separators=(",", ":"))]}
 
 
-_KINDS = ("started", "done", "erred")
 _OVER: dict[str, Any] = {"level": "overlay", "visible": False}
 _NO_LINE: dict[str, Any] = {"line_color": None, "left": 0, **_OVER}
 

@@ -21,7 +21,7 @@ from workbench.views.drawing import document
 from workbench.views.event_history import Past
 from workbench.views.messages import check_theme
 from workbench.views.page import OnScreen
-from workbench.views.run_files import read_batches
+from workbench.views.run_files import read_record
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -269,18 +269,18 @@ class Replay(Figure):
 
     def __init__(self, run: Run | str, **options: Any) -> None:
         self._run = _run(run)
-        self._batches = read_batches(self._run)
+        self._record = read_record(self._run)
         super().__init__("run", self._run.id, **options)
 
     async def _begin(self, theme: str, on_change: Callable[[], None]) -> watching.Watch:
-        return await watching.watch_record(self._run, self._batches, theme, on_change)
+        return await watching.watch_record(self._run, self._record, theme, on_change)
 
     def _document(self, theme: str) -> dict[str, Any]:
         return document(theme, "")
 
     def _content(self) -> tuple[str, str]:
         totals = Totals()
-        totals.feed(self._batches)
+        totals.feed([self._record])
         return titled(f"{self._run.title} on {self._run.cluster}", totals)
 
 

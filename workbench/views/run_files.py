@@ -27,7 +27,7 @@ def on_simulated(session: Session, record: ClusterRecord) -> bool:
     return bool(record.spec.devices) and session.hardware().simulated
 
 
-def read_batches(run: Run) -> list[Batch]:
+def read_record(run: Run) -> Batch:
     """Return the recorded events of a run. Raises a WorkbenchError if it is active or has none."""
     if run.active:
         raise ConflictError(f"The run {run.id} is still going on: watch its cluster {run.cluster}.")
@@ -36,7 +36,7 @@ def read_batches(run: Run) -> list[Batch]:
         raise NotFoundError(
             f"The run {run.id} ({run.status}) has no recorded events: none were recorded, or its folder was deleted."
         )
-    return [events]
+    return events
 
 
 def report(run: Run) -> str:

@@ -19,7 +19,7 @@ from workbench.views.answers import patch_answer
 from workbench.views.event_history import MOST_BATCHES, Listener, Past
 from workbench.views.gpu_samples import LatestSamples, SampleReader
 from workbench.views.page import OnScreen, Views
-from workbench.views.run_files import on_simulated, read_batches
+from workbench.views.run_files import on_simulated, read_record
 from workbench.views.state import StateWatcher
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Watching:
 
     async def _watch_run(self, run_id: str, theme: str, on_change: Callable[[], None]) -> Watch:
         run = await in_thread(self.session.show, run_id)
-        return await watch_record(run, await in_thread(read_batches, run), theme, on_change, self._make_figure)
+        return await watch_record(run, await in_thread(read_record, run), theme, on_change, self._make_figure)
 
     def _new_feed(self, name: str, created: float) -> ClusterFeed:
         replaced = self._feeds.pop(name, None)
@@ -319,14 +319,14 @@ def live_figure(theme: str, name: str, simulated: bool = False) -> LiveFigure:
 
 async def watch_record(
     run: Run,
-    batches: list[Batch],
+    record: Batch,
     theme: str,
     on_change: Callable[[], None],
     make_figure: FigureMaker = live_figure,
 ) -> Watch:
     """Show the recorded events of a run."""
     watch = Watch(await in_thread(make_figure, theme, run.cluster, run.simulated), on_change)
-    watch.add(batches)
+    watch.add([record])
     return watch
 
 

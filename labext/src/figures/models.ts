@@ -14,7 +14,7 @@ export interface IModel {
 export const QUIET = { sync: false };
 
 /** A record that is played: when it starts and ends (ms since the epoch), and its counts as JSON. */
-export interface IPart extends ISource<{ start?: number[]; end?: number[]; counts?: string[] }> {
+export interface IRecord extends ISource<{ start?: number[]; end?: number[]; counts?: string[] }> {
   /** What of `counts` was parsed, and the last step of it that was shown. */
   read?: { text: string; counts: ICounts; step: number };
 }
@@ -31,11 +31,6 @@ export interface ISlider extends IModel {
   document: object | null;
   /** The part that moves it; another one, or nobody, ends that. */
   playing?: object | null;
-}
-
-/** When the first of some records starts; infinite where there is none. */
-export function zero(parts: IPart[]): number {
-  return Math.min(...parts.flatMap(({ data }) => [...(data.start ?? [])]));
 }
 
 /** Zero of a figure's time axis, in ms since the epoch. */

@@ -1,9 +1,9 @@
-import { QUIET, zero } from './models';
-import type { IModel, IPart, ISlider } from './models';
+import { QUIET } from './models';
+import type { IModel, IRecord, ISlider } from './models';
 
 interface IPlay {
   slider: ISlider;
-  parts: IPart[];
+  record: IRecord;
   button: IModel;
   /** Of the button: to play, and to pause. */
   labels: [string, string];
@@ -13,7 +13,7 @@ interface IPlay {
 }
 
 /** Move the slider on as time passes, and the time axis with it; stop where it is moved already. */
-export default function play({ slider, parts, button, labels, speed, speeds, time }: IPlay): void {
+export default function play({ slider, record, button, labels, speed, speeds, time }: IPlay): void {
   const stop = () => {
     slider.playing = null;
     button.setv({ label: labels[0] }, QUIET);
@@ -37,7 +37,7 @@ export default function play({ slider, parts, button, labels, speed, speeds, tim
     const value = Math.min(slider.end, slider.value + passed);
     last = now;
     slider.setv({ value }, QUIET);
-    const head = zero(parts) + 1000 * value;
+    const head = (record.data.start?.[0] ?? 0) + 1000 * value;
     const width = time.end - time.start;
     if (head > time.end || head < time.start) {
       time.setv({ start: head - 0.05 * width, end: head + 0.95 * width });

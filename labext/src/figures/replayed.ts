@@ -1,48 +1,41 @@
-import { QUIET, zero } from './models';
-import type { ICounts, IModel, IPart, ISlider, ISource } from './models';
+import { QUIET } from './models';
+import type { ICounts, IModel, IRecord, ISlider, ISource } from './models';
 
 interface IReplayed {
   slider: ISlider;
-  parts: IPart[];
+  record: IRecord;
   /** What hides the part of each plot that is to come, and the line where it begins. */
   covers: IModel[];
   heads: IModel[];
   clock: IModel;
-  /** For each part the source of its progress bars. */
-  progress: (ISource & IModel)[];
+  /** The source of the progress bars. */
+  progress: ISource & IModel;
 }
 
-/** Show records as they were at the slider's second. */
-export default function replayed({ slider, parts, covers, heads, clock, progress }: IReplayed): void {
-  const first = zero(parts);
-  if (first === Infinity) {
+/** Show a record as it was at the slider's second. */
+export default function replayed({ slider, record, covers, heads, clock, progress }: IReplayed): void {
+  const { start, end, counts } = record.data;
+  if (!counts?.length || !start?.length || !end?.length) {
     return;
   }
   const over = slider.value >= slider.end;
-  const head = first + 1000 * slider.value;
+  const head = start[0] + 1000 * slider.value;
   covers.forEach(cover => cover.setv({ left: head, visible: !over }, QUIET));
   heads.forEach(line => line.setv({ location: head, visible: !over }, QUIET));
   const digits = slider.end < 10 ? 2 : slider.end < 100 ? 1 : 0;
   const text = `${slider.value.toFixed(digits)} of ${slider.end.toFixed(digits)} s`;
   clock.setv({ text }, QUIET);
-  parts.forEach((part, which) => {
-    const { start, end, counts } = part.data;
-    if (!counts?.length || !start?.length || !end?.length) {
-      return;
-    }
-    if (part.read?.text !== counts[0]) {
-      part.read = { text: counts[0], counts: JSON.parse(counts[0]) as ICounts, step: -1 };
-    }
-    const { steps, final } = part.read.counts;
-    // One more than the last step is the end, in the words of the whole.
-    const gone = Math.floor((steps * (head - start[0])) / (end[0] - start[0]));
-    const step = over ? steps + 1 : Math.max(0, Math.min(steps, gone));
-    if (part.read.step !== step) {
-      part.read.step = step;
-      const bars = progress[which];
-      bars.setv({ data: { ...bars.data, ...(over ? final : counted(part.read.counts, step)) } }, QUIET);
-    }
-  });
+  if (record.read?.text !== counts[0]) {
+    record.read = { text: counts[0], counts: JSON.parse(counts[0]) as ICounts, step: -1 };
+  }
+  const { steps, final } = record.read.counts;
+  // One more than the last step is the end, in the words of the whole.
+  const gone = Math.floor((steps * (head - start[0])) / (end[0] - start[0]));
+  const step = over ? steps + 1 : Math.max(0, Math.min(steps, gone));
+  if (record.read.step !== step) {
+    record.read.step = step;
+    progress.setv({ data: { ...progress.data, ...(over ? final : counted(record.read.counts, step)) } }, QUIET);
+  }
 }
 
 const comma = (count: number) => count.toLocaleString('en-US');
