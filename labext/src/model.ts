@@ -24,7 +24,7 @@ export class Model {
     const { baseUrl, wsUrl, token, appendToken } = settings;
     const request = (address: string) => ServerConnection.makeRequest(address, {}, settings);
     const server = new Server(baseUrl, wsUrl, appendToken ? token : '', request);
-    this.stream = new Stream(server, words => trans.__(words));
+    this.stream = new Stream(server);
     this.stream.onMessage = message => this._receive(message);
     this.stream.onConnection = () => this.changed.emit();
     this.stream.connect();

@@ -333,23 +333,6 @@ test('a fold that is opened has its first field selected, and its form is sent b
   expect(find('#fold-2').dispatchEvent(new Event('submit', { bubbles: true, cancelable: true }))).toBe(false);
 });
 
-test('words go through the translation of the place, and code and fields as they are', () => {
-  page.dispose();
-  const german: Record<string, string> = { Start: 'Starten', Rows: 'Zeilen', 'Stop it?': 'Beenden?' };
-  page = new Page(document.querySelector('main')!, { ...channel, translate: words => german[words] ?? words });
-  sent.splice(0, sent.length - 1);
-  show(
-    'sidebar',
-    '<button data-confirm="Stop it?" aria-label="Start"> Start </button><label title="Rows">Rows</label>' +
-      '<pre>Start</pre><code>Rows</code><b translate="no">Start</b><input value="Start" placeholder="Rows"><i>66 %</i>'
-  );
-  expect(find('button').outerHTML).toBe('<button data-confirm="Beenden?" aria-label="Starten"> Starten </button>');
-  expect(find('label').outerHTML).toBe('<label title="Zeilen">Zeilen</label>');
-  expect(find('pre').textContent + find('code').textContent + find('b').textContent).toBe('StartRowsStart');
-  expect(find<HTMLInputElement>('input').value).toBe('Start');
-  expect(find<HTMLInputElement>('input').placeholder).toBe('Zeilen');
-});
-
 test('what was folded is folded from the first moment on when a page is loaded again', () => {
   localStorage.setItem('forms', '[["x",false]]');
   page.dispose();

@@ -33,7 +33,7 @@ export class Figure implements IShown {
   ) {
     const bar = element('div', 'wb-Figure-bar');
     const button = (hook: string, label: string, act: () => void) => {
-      const made = element('button', '', this._words(label));
+      const made = element('button', '', label);
       made.dataset['workbench'] = hook;
       made.onclick = act;
       bar.append(made);
@@ -160,12 +160,8 @@ export class Figure implements IShown {
     this._refresh();
   }
 
-  private _words(words: string): string {
-    return this._host.translate?.(words) ?? words;
-  }
-
   private _refresh(): void {
-    this._button.textContent = this._words(this._mode === 'follow' ? 'Pause' : 'Follow');
+    this._button.textContent = this._mode === 'follow' ? 'Pause' : 'Follow';
     this._button.hidden = !this._id || !this._watched.cluster;
     this._all.hidden = !this._whole;
     this._picture.hidden = !this._embedded;

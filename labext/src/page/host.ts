@@ -15,8 +15,6 @@ export interface IHost {
   forgets?: boolean;
   /** Called when a figure can't be drawn, and when the cluster that it shows has ended. */
   onFigure?(state: 'failed' | 'ended'): void;
-  /** Words of Python's in the language of the place; English without it. */
-  translate?(words: string): string;
 }
 
 /** What is shown in a place. */

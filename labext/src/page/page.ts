@@ -36,7 +36,6 @@ import { Figure } from './figure';
 import type { IHost } from './host';
 import type { Choices } from './link';
 import { morph } from './morph';
-import { translated } from './words';
 
 /** What a page needs of the place where it is. */
 export interface IChannel extends IHost {
@@ -133,9 +132,6 @@ export class Page {
           next.innerHTML = message.html ?? '';
         } else {
           next.content.append(message.message ?? '');
-        }
-        if (this._channel.translate) {
-          translated(next.content, this._channel.translate);
         }
         this._makeUnique(next.content);
         const root = this.node.getRootNode() as Document;

@@ -76,12 +76,9 @@ export class Stream {
   /** For views and figures. */
   readonly host: IHost;
 
-  constructor(
-    private _server: Server,
-    translate?: IHost['translate']
-  ) {
+  constructor(private _server: Server) {
     const open = (path: string, name?: string) => _server.open(path, name);
-    this.host = { link: this.link, script: path => _server.script(path), open, translate, forgets: true };
+    this.host = { link: this.link, script: path => _server.script(path), open, forgets: true };
   }
 
   /** Connect, and stay connected. */
