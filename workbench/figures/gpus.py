@@ -1,12 +1,9 @@
-"""GPUs as HTML: bars of use and memory, the processes that hold them, and boxes to choose them. No Bokeh.
-
-NVML reports those of this machine, and a cluster's workers report those of the cluster, on any machine.
-"""
+"""GPUs of this machine as HTML: bars of use and memory, processes that hold them, boxes to choose them. No Bokeh."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import psutil
@@ -48,41 +45,6 @@ def gpu_list(
     """
     rows = [_Row(device, gauges.get(device.uuid, _SILENT)) for gpu in inventory.gpus for device in _devices(gpu)]
     return _list(rows, place, choice)
-
-
-def cluster_gpu_list(
-    planned: Sequence[str],
-    samples: Mapping[str, GpuSample],
-    here: Callable[[], tuple[Inventory, Mapping[str, GpuSample]]],
-    *,
-    place: str,
-    silence: str,
-) -> Markup:
-    """Return a row for each GPU of a cluster: as its workers report it, or else as this machine does.
-
-    Parameters
-    ----------
-    planned
-        UUIDs of the GPUs that the cluster was started on.
-    samples
-        The newest sample of each GPU that the workers report, by UUID.
-    here
-        Reads this machine's inventory and samples. Called only if the workers leave out a GPU.
-    silence
-        Message for a GPU that neither reports.
-    """
-    rows = {uuid: _reported_row(sample, samples.values()) for uuid, sample in samples.items()}
-    silent_ones, nowhere = [uuid for uuid in planned if uuid not in samples], {}
-    if silent_ones:
-        inventory, gauges = here()
-        known = {device.uuid: device for gpu in inventory.gpus for device in _devices(gpu)}
-        rows |= {uuid: _Row(known[uuid], gauges.get(uuid, _SILENT)) for uuid in silent_ones if uuid in known}
-        nothing = GpuSample("", "", 0, "", 0.0)
-        nowhere = {uuid: _Row(_Device(uuid, uuid, uuid), nothing) for uuid in silent_ones if uuid not in known}
-        rows |= nowhere
-    order = dict.fromkeys((*planned, *rows))
-    why = paragraph(silence if nowhere else "")
-    return _list([rows[uuid] for uuid in order], place) + why
 
 
 def gpu_names(inventory: Inventory) -> str:
@@ -130,8 +92,6 @@ class _Absence(NamedTuple):
 class _Row(NamedTuple):
     device: _Device
     gauge: GpuSample
-    more: tuple[str, ...] = ()
-    where: str = ""
 
     def absences(self) -> tuple[_Absence, ...]:
         # A GPU with slices has its use and memory in the slices.
@@ -166,19 +126,6 @@ def _devices(gpu: Gpu) -> Iterator[_Device]:
         yield _Device(label, part.name or name, part.uuid or "", part.memory_total, visible=part.visible)
 
 
-def _reported_row(sample: GpuSample, others: Iterable[GpuSample]) -> _Row:
-    """Return the row of a GPU as a worker reports it."""
-    label, several = numbered(sample, others), len({each.host for each in others}) > 1
-    label = f"{sample.host} · {label}" if several else label
-    device = _Device(label, sample.name, sample.uuid, sample.memory_total, sample.power_limit)
-    reasons = sorted(set(sample.throttle or ()) & set(HELD_BACK))
-    more = (
-        f"Our workers hold {size(sample.memory_ours)}." if sample.memory_ours else "",
-        f"Its clock is held back: {', '.join(reasons)}." if reasons else "",
-    )
-    return _Row(device, sample, more, where=f", on {sample.host} as its worker reports")
-
-
 def _item(row: _Row, place: str, choice: Choice | None, *, shared: Container[_Absence]) -> Markup:
     device, gauge = row.device, row.gauge
     # The name of a simulated device ends with its number.
@@ -193,13 +140,12 @@ def _item(row: _Row, place: str, choice: Choice | None, *, shared: Container[_Ab
         tag(
             "label",
             _box(device, choice),
-            tag("span", label, class_="wb-Gpu-name", title=f"{device.name}, {device.uuid}{row.where}"),
+            tag("span", label, class_="wb-Gpu-name", title=f"{device.name}, {device.uuid}"),
             tag("span", joined(condition), class_="wb-Muted", title=limit),
         ),
         _bars(label, device, gauge),
         *_notes(device, gauge),
         *(paragraph(each.sentence()) for each in row.absences() if each not in shared),
-        *map(paragraph, row.more),
         id=f"wb-{place}-{device.uuid or device.label}",
         class_="wb-Gpu" if device.visible else "wb-Gpu wb-mod-hidden",
         data_workbench=f"gpu-{device.label}",

@@ -14,12 +14,10 @@ from workbench.clusters.budget import refusal, without
 from workbench.clusters.profiles import of_cluster
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import WorkbenchError
-from workbench.figures.gpus import cluster_gpu_list
 from workbench.formats import count, duration, size
 from workbench.markup import folded, fragment, icon_button, meter, paragraph, tag
 from workbench.runs.run import SIMULATED
 from workbench.sent_code import machine_words
-from workbench.threads import in_thread
 from workbench.views import examples
 from workbench.views.answers import API
 from workbench.views.forms import given, search
@@ -213,7 +211,7 @@ def _ready(context: Context, cluster: dict[str, Any]) -> Markup:
     return (
         tag("div", workers, memory, class_="wb-Cluster-size")
         + (paragraph(machine_words(cluster["machine"]), "wb-Muted", data_workbench="machine") if far else "")
-        + (live(f"cluster:{name}") if spec["devices"] and not far else paragraph(cluster["warning"], "wb-Problem"))
+        + paragraph(cluster["warning"], "wb-Problem")
         + _notebooks(context, cluster)
         + paragraph(lease, "wb-Lease", role="status", data_workbench="lease")
         + tag("div", *_buttons(context, cluster), class_="wb-Row")
@@ -353,24 +351,6 @@ def _number(prefix: str, field: str, value: Any, label: str) -> Markup:
 def _step(sign: str, label: str, choices: dict[str, Any], disabled: bool) -> Markup:
     looks = "wb-Button wb-Step jp-mod-styled"
     return button(sign, class_=looks, title=label, aria_label=label, disabled=disabled, data_choose=choices)
-
-
-async def gpus(context: Context, name: str) -> Markup:
-    """Return bars of the GPUs of a cluster, as reported by its workers."""
-    record = record_of(context, name)
-    devices = record["spec"]["devices"] if record else ()
-    if record is None or not devices:
-        return Markup("")
-    latest = await context.gpu_samples(name)
-    bars = await in_thread(
-        cluster_gpu_list,
-        devices,
-        latest.samples,
-        lambda: (context.machine.inventory(), context.machine.gauges()),
-        place=name,
-        silence=latest.silence,
-    )
-    return paragraph(record["warning"], "wb-Problem") + bars
 
 
 def code(context: Context, name: str) -> Markup:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from workbench.hardware.gauges import Gauges, GpuSample, Meter, Usage
     from workbench.hardware.values import Memory
     from workbench.session import Session
-    from workbench.views.gpu_samples import LatestSamples
 
 T = TypeVar("T")
 
@@ -115,8 +114,6 @@ class Context(NamedTuple):
     state: Mapping[str, Any]
     """Clusters and runs, as sent to pages."""
     machine: Machine
-    gpu_samples: Callable[[str], Awaitable[LatestSamples]]
-    """Function that returns the latest GPU samples of a cluster."""
     choices: Choices = MappingProxyType({})
     """The page's choices that the view reads."""
     look: Look | None = None

@@ -12,7 +12,7 @@ import contextlib
 import inspect
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -27,7 +27,6 @@ from workbench.views.state import StateWatcher
 
 if TYPE_CHECKING:
     from workbench.session import Session
-    from workbench.views.gpu_samples import LatestSamples
 
 T = TypeVar("T")
 
@@ -68,7 +67,6 @@ def known() -> dict[str, View]:
         "hardware": View(machine.hardware, every(HARDWARE_FOR)),
         "machine": View(machine.machine, every(1.0)),
         "gpus": View(machine.gpus, every(1.0)),
-        "cluster": View(clusters.gpus, every(1.0)),
         "code": View(clusters.code),
         "logs": View(clusters.logs, every(5.0), ("logs.",)),
         "workers": View(workers.workers, every(1.0), ("workers.",)),
@@ -95,10 +93,8 @@ class Views:
         session: Session,
         state: StateWatcher,
         log: Any,
-        gpu_samples: Callable[[str], Awaitable[LatestSamples]],
     ) -> None:
         self._state = state
-        self._gpu_samples = gpu_samples
         self._session = session
         self._log = log
         self._machine = Machine(session)
@@ -157,7 +153,7 @@ class Views:
         self._machine.rest()
 
     def _context(self, choices: Choices) -> Context:
-        return Context(self._session, self._state.value, self._machine, self._gpu_samples, choices, self.look)
+        return Context(self._session, self._state.value, self._machine, choices, self.look)
 
     def _find(self, name: str) -> tuple[View, str]:
         kind, _, argument = name.partition(":")

@@ -17,7 +17,6 @@ from workbench.figures.samples import Workers
 from workbench.threads import in_thread, load
 from workbench.views.answers import patch_answer
 from workbench.views.event_history import MOST_BATCHES, Listener, Past
-from workbench.views.gpu_samples import LatestSamples, SampleReader
 from workbench.views.page import OnScreen, Views
 from workbench.views.run_files import on_simulated, read_record
 from workbench.views.state import StateWatcher
@@ -62,8 +61,7 @@ class Watching:
         self.session = session
         self.log = log
         self.state = StateWatcher(session, base_url, log)
-        self._samples = SampleReader(self._hear)
-        self.views = Views(session, self.state, log, self._samples.read)
+        self.views = Views(session, self.state, log)
         self._open_feed = open_feed or _open_feed
         self._make_figure = make_figure or live_figure
         self._linger = linger
@@ -78,7 +76,8 @@ class Watching:
 
         Raises a WorkbenchError if there is none of this name, or if it failed, was lost or is being stopped.
         """
-        record = await self._alive(name)
+        record = await in_thread(self.session.cluster, name)
+        _check_alive(name, record.status, record.message)
         simulated = await in_thread(on_simulated, self.session, record)
         figure = await in_thread(self._make_figure, theme, name, simulated)
         feed = self._feed_of(record)
@@ -86,19 +85,6 @@ class Watching:
         feed.join(watch)
         feed.notice(record.model_dump(mode="json"))
         return watch
-
-    async def _hear(self, name: str, latest: LatestSamples) -> ClusterFeed:
-        """Subscribe to a cluster's batches for views. Raises a WorkbenchError as `watch_cluster` does."""
-        record = await self._alive(name)
-        feed = self._feed_of(record)
-        feed.join(latest)
-        feed.notice(record.model_dump(mode="json"))
-        return feed
-
-    async def _alive(self, name: str) -> ClusterRecord:
-        record = await in_thread(self.session.cluster, name)
-        _check_alive(name, record.status, record.message)
-        return record
 
     def _feed_of(self, record: ClusterRecord) -> ClusterFeed:
         feed = self._feeds.get(record.name)
@@ -157,9 +143,7 @@ class Watching:
     async def close(self) -> None:
         """Stop all watching in this server. The clusters keep running."""
         self.restarting = self._is_server
-        # Views first: one that is being made may start watching.
         await self.views.close()
-        self._samples.close()
         for feed in tuple(self._feeds.values()):
             feed.end("The Jupyter server was stopped.")
         await asyncio.gather(*(feed.task for feed in self._ending), return_exceptions=True)
