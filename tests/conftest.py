@@ -153,6 +153,23 @@ def _signals_as_before() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.fixture(autouse=True)
+def _no_scheduler_is_left() -> Iterator[None]:
+    """Fail where Dask's default scheduler stays that of clients which are closed: later tests could compute nothing.
+
+    Dask restores the setting only if the client that was opened last is closed first.
+    """
+    yield
+    if "distributed" in sys.modules and dask.config.get("scheduler", None) == "dask.distributed":
+        from distributed import default_client
+
+        try:
+            default_client()
+        except ValueError:
+            dask.config.set(scheduler=None)
+            pytest.fail("this test closed clients in another order than the reverse of that in which it opened them")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _nobodys_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Replace the data folder, for tests that forget to ask for one."""
