@@ -23,9 +23,7 @@ const page = {
 };
 
 // The others are parts of these.
-const functions = readdirSync(here('lib/figures')).filter(
-  name => name.endsWith('.js') && name !== 'models.js'
-);
+const functions = readdirSync(here('lib/figures')).filter(name => name.endsWith('.js') && name !== 'models.js');
 const scripts = {
   ...common,
   entry: Object.fromEntries(functions.map(name => [name.replace('.js', ''), here(`lib/figures/${name}`)])),

@@ -55,7 +55,7 @@ def main(folder: Path) -> None:
     import workbench
     from workbench.figures.totals import Totals
     from workbench.panels.static import titled
-    from workbench.views.run_files import read_batches
+    from workbench.views.run_files import read_record
 
     write_files()
     with workbench.start("cpu", n_workers=2, threads_per_worker=1, memory="2GiB", name="docs") as cluster:
@@ -67,7 +67,7 @@ def main(folder: Path) -> None:
                 workbench.save(run, "components.zarr")
             print(f"{name}: {run.seconds:.1f} s", flush=True)
             totals = Totals()
-            totals.feed(read_batches(run))
+            totals.feed([read_record(run)])
             html, _ = titled(f"{run.title} on two workers", totals)
             (folder / f"{name}.html").write_text(f'<div class="run-figure">{html}</div>\n', encoding="utf-8")
 

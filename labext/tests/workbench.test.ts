@@ -159,7 +159,10 @@ test('code goes into a cell where Lab takes it, else to the clipboard', async ()
 
 test('what is watched is shown below until it is closed', async () => {
   say({ type: 'ready' });
-  show('wide', `<button data-workbench="b" data-command="dask-workbench:watch" data-args='{"run": "r1"}'>Watch</button>`);
+  show(
+    'wide',
+    `<button data-workbench="b" data-command="dask-workbench:watch" data-args='{"run": "r1"}'>Watch</button>`
+  );
   click('b');
   show('watch:run:r1', `<div data-figure='{"run": "r1"}'></div>`);
   expect(last('watch')).toMatchObject({ run: 'r1', theme: 'dark' });
