@@ -264,6 +264,15 @@ def open_lab(lab: Lab, page: Page) -> Callable[[], Page]:
 
 
 @pytest.fixture
+def nothing_left(lab: Lab) -> Iterator[None]:
+    """Neither clusters nor open tabs of one test are there for the next."""
+    yield
+    for workspace in (lab.folder / "config" / "workspaces").glob("*"):
+        workspace.unlink()
+    Session().stop_all()
+
+
+@pytest.fixture
 def screenshot(page: Page) -> Callable[[str], Path]:
     """Return a function that saves a screenshot in tests/ui/screenshots, for a person to look at."""
     return lambda name: _screenshot(page, name)

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.simulated import build, environment
 from tests.ui.conftest import SCREENSHOTS, Lab, chromium, running_lab, show_lab
-from tests.ui.test_main_job import MINUTE, choose_workload, hook, section
+from tests.ui.steps import MINUTE, change_theme, choose_workload, hook, section
 
 README = Path(__file__).with_name("pictures")
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -41,8 +41,7 @@ def command(page: Page, name: str, **args: str) -> None:
 
 
 def theme(page: Page, name: str) -> None:
-    command(page, "apputils:change-theme", theme=THEMES[name])
-    expect(page.locator("body")).to_have_attribute("data-jp-theme-light", str(name == "light").lower(), timeout=MINUTE)
+    change_theme(page, THEMES[name])
     page.wait_for_timeout(800)
     # A figure is drawn anew for another theme.
     expect(page.get_by_text("Loading …")).to_have_count(0, timeout=MINUTE)

@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import MINUTE, change_theme, hook
+from tests.ui.steps import MINUTE, change_theme, hook
 from workbench.runs import store
 from workbench.runs.comparing.past import compare_runs
 from workbench.runs.run import Run

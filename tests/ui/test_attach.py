@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests import other_python
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import MINUTE, OpenLab, hook, open_sidebar, run_workload, unfold
+from tests.ui.steps import MINUTE, OpenLab, hook, open_sidebar, run_workload, unfold
 
 
 @pytest.fixture(scope="module")

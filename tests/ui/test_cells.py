@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import change_theme, coloured
-from tests.ui.test_watch import opened, write
-
-OpenLab = Callable[[], Page]
-Screenshot = Callable[[str], Path]
-MINUTE = 60_000
+from tests.ui.steps import MINUTE, OpenLab, Screenshot, change_theme, coloured, open_notebook, run_cell, write_notebook
 
 CELLS = (
     """import time
@@ -30,11 +22,6 @@ watch""",
     "Watch(client)",
     "naps(1)",
 )
-
-
-def run(page: Page, cell: Locator) -> None:
-    cell.locator(".jp-InputArea").click()
-    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-cell') }")
 
 
 COUNTED = (
@@ -61,9 +48,9 @@ def wait_until(page: Page, true: str) -> None:
 def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     lab: Lab, open_lab: OpenLab, screenshot: Screenshot
 ) -> None:
-    write(lab.notebooks / "cells.ipynb", CELLS)
+    write_notebook(lab.notebooks / "cells.ipynb", CELLS)
     page = open_lab()
-    opened(page, "cells.ipynb")
+    open_notebook(page, "cells.ipynb")
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
     cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
     watch, stream = cells.nth(1).locator(".wb-Cell"), cells.nth(2).locator(".wb-Cell")
@@ -78,7 +65,7 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
 
     # While the kernel computes, figures go on: they need no message from the page.
     cells.nth(3).locator(".cm-content").fill("naps(10)")
-    run(page, cells.nth(3))
+    run_cell(page, cells.nth(3))
     wait_until(page, f"/ \\/ 200$/.test({COUNTED})")
     assert counted(page) < 200
     expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[*]:")
@@ -108,11 +95,11 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     wait_until(page, f"{COUNTED} === '200 / 200'")
 
     # Run again, the cell shows another figure, and the first one watches no more; nothing is left when the last closes.
-    run(page, cells.nth(2))
+    run_cell(page, cells.nth(2))
     cells.nth(3).locator(".cm-content").fill(
         "watch.close()\nlist(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.plugins)))"
     )
-    run(page, cells.nth(3))
+    run_cell(page, cells.nth(3))
     expect(watch).to_contain_text("nothing more to watch", timeout=MINUTE)
     expect(watch.get_by_role("button", name="Pause")).to_be_hidden()
 

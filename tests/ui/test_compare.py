@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import MINUTE, choose_workload, hook, open_sidebar, unfold
+from tests.ui.steps import MINUTE, choose_workload, hook, open_sidebar, unfold
 from workbench.session import Session
 
 

@@ -15,11 +15,10 @@ from playwright.sync_api import Page, expect
 from tornado.web import RequestHandler
 
 from tests.ui.conftest import Lab
+from tests.ui.steps import MINUTE
 from tests.waiting import until
 from workbench.clusters.profiles.address import spec_of
 from workbench.session import Session
-
-MINUTE = 60_000
 
 ATTACK = """
 <!doctype html><title>attacking</title><pre id=said></pre><script>

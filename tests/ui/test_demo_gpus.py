@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from tests.simulated import GIB, SimulatedNvml, computing
 from tests.test_genotypes_pca import bed_file
 from tests.ui.conftest import Lab, running_lab
-from tests.ui.test_main_job import MINUTE, OpenLab, Screenshot, hook, open_sidebar, run_workload, section, unfold
+from tests.ui.steps import MINUTE, OpenLab, Screenshot, hook, open_sidebar, run_workload, section, unfold
 
 pytest.importorskip("dask_cuda")
 

@@ -9,12 +9,13 @@ import pytest
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from tests.ui.test_main_job import (
-    _nothing_left,  # noqa: F401
     digits,  # noqa: F401
     test_a_notebook_gets_cells_that_connect_it_and_that_run_a_workload,  # noqa: F401
     test_a_person_picks_cpu_starts_runs_and_watches_in_both_themes_and_nothing_is_fetched_from_elsewhere,  # noqa: F401
     test_bad_input_gets_a_sentence_and_starts_nothing,  # noqa: F401
 )
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
 @pytest.fixture(scope="module")

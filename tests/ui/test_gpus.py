@@ -12,11 +12,10 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.simulated import SimulatedNvml, dgx1_sysfs
 from tests.ui.conftest import Lab, running_lab
-from tests.ui.test_main_job import OpenLab, Screenshot, hook, open_sidebar, section, unfold
+from tests.ui.steps import MINUTE, OpenLab, Screenshot, hook, open_sidebar, section, unfold
 from tests.waiting import until
 
 GIB = 2**30
-MINUTE = 60_000  # milliseconds
 HELD = {2: 12 * GIB, 5: int(15.5 * GIB)}
 
 

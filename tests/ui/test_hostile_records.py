@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.hostile import keep_hostile_run
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import MINUTE, OpenLab, hook, open_sidebar
+from tests.ui.steps import MINUTE, OpenLab, hook, open_sidebar
 from workbench.runs.run import Run
 from workbench.session import Session
 from workbench.views.run_files import write

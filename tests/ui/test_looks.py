@@ -19,11 +19,13 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import SCREENSHOTS, Lab
 from tests.ui.pictures import theme, widen
-from tests.ui.test_main_job import MINUTE, _nothing_left, choose_workload, hook, start_cluster  # noqa: F401
+from tests.ui.steps import MINUTE, choose_workload, hook, start_cluster
 from workbench.errors import ConflictError
 from workbench.hardware import inventory
 from workbench.runs import store
 from workbench.runs.run import Run
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 LOOKS = Path(__file__).with_name("looks")
 COARSE = 8

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
 from tests.test_notebooks import ROOT
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import change_theme, coloured
-from tests.ui.test_watch import opened
-
-OpenLab = Callable[[], Page]
-Screenshot = Callable[[str], Path]
-MINUTE = 60_000
+from tests.ui.steps import MINUTE, OpenLab, Screenshot, change_theme, coloured, open_notebook
 
 
 def run_all(lab: Lab, page: Page, name: str) -> None:
     for each in (name, "digits.npy"):
         shutil.copy(ROOT / "notebooks" / each, lab.notebooks)
-    opened(page, name)
+    open_notebook(page, name)
     page.evaluate("async () => { await window.jupyterapp.commands.execute('notebook:run-all-cells') }")
 
 

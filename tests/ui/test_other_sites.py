@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 
 from tests.server.test_no_effects import SECRETS, Listener, kinds
 from tests.ui.conftest import Lab, running_lab
-from tests.ui.test_main_job import MINUTE, hook, open_sidebar, section, unfold
+from tests.ui.steps import MINUTE, hook, open_sidebar, section, unfold
 from tests.waiting import until
 
 ATTACK = """<!doctype html><title>attack</title>

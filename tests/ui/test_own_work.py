@@ -11,8 +11,7 @@ import xarray as xr
 from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import MINUTE, hook, open_sidebar, section, unfold
-from tests.ui.test_watch import opened
+from tests.ui.steps import MINUTE, hook, open_notebook, open_sidebar, section, unfold
 from workbench.session import Session
 
 FUNCTION = '''import dask.array as da
@@ -47,7 +46,7 @@ def test_a_file_is_picked_analysed_and_drawn_and_a_function_of_a_cell_run_twice_
     nbformat.write(notebook, lab.notebooks / "own.ipynb")
     Session().start(Session().plan("cpu", n_workers=1), name="calm")
     page = open_lab()
-    opened(page, "own.ipynb")
+    open_notebook(page, "own.ipynb")
     open_sidebar(page)
     section(page, "hardware", opened=False)
     runs = section(page, "runs", opened=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-MINUTE = 60_000
+from tests.ui.steps import MINUTE
 
 HEAD = "() => { const head = Bokeh.documents.at(-1).get_model_by_name('head'); return head.value / head.end }"
 SCRUB = "part => { const head = Bokeh.documents.at(-1).get_model_by_name('head'); head.value = part * head.end }"

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests import slurm
 from tests.ui.conftest import Lab, running_lab
-from tests.ui.test_main_job import MINUTE, OpenLab, hook, open_sidebar, unfold
+from tests.ui.steps import MINUTE, OpenLab, hook, open_sidebar, unfold
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import Lab
 from tests.ui.pictures import theme
-from tests.ui.test_main_job import MINUTE, hook, open_sidebar
-from tests.ui.test_watch import opened, write
+from tests.ui.steps import MINUTE, hook, open_notebook, open_sidebar, write_notebook
 
 CELLS = ("from workbench.panels import Workbench\nWorkbench()",)
 
@@ -40,8 +39,8 @@ def test_the_sidebar_and_a_cell_ask_once_for_each_content_before_they_use_worklo
     expect(hook(bar, "workload-steal")).to_have_count(0)
     assert not ran.exists()
 
-    write(lab.notebooks / "trust.ipynb", CELLS)
-    opened(page, "trust.ipynb")
+    write_notebook(lab.notebooks / "trust.ipynb", CELLS)
+    open_notebook(page, "trust.ipynb")
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
     cell = page.locator(".wb-Cell")
     expect(hook(cell, "trust")).to_contain_text(question, timeout=MINUTE)

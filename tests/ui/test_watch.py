@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import nbformat
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, expect
 
 from tests.ui.conftest import Lab
-from tests.ui.test_main_job import change_theme, coloured
+from tests.ui.steps import MINUTE, OpenLab, Screenshot, change_theme, coloured, open_notebook, write_notebook
 from tests.waiting import until
 from workbench.runs import store
-
-OpenLab = Callable[[], Page]
-Screenshot = Callable[[str], Path]
-MINUTE = 60_000
 
 CELLS = (
     """from distributed import Client
@@ -34,30 +28,12 @@ while not Path("seen").exists():
 )
 
 
-def write(path: Path, cells: tuple[str, ...]) -> None:
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    cells = [nbformat.v4.new_code_cell(text, id=f"cell-{index}") for index, text in enumerate(cells)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
-
-
-def opened(page: Page, name: str) -> Locator:
-    page.evaluate(
-        """async (path) => {
-            const {commands} = window.jupyterapp
-            const panel = await commands.execute('docmanager:open', {path, kernel: {name: 'python3'}})
-            await panel.sessionContext.ready
-        }""",
-        name,
-    )
-    return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").last
-
-
 def test_a_watched_cell_is_seen_live_and_kept_when_the_kernel_has_gone(
     lab: Lab, open_lab: OpenLab, screenshot: Screenshot
 ) -> None:
-    write(lab.notebooks / "naps.ipynb", CELLS)
+    write_notebook(lab.notebooks / "naps.ipynb", CELLS)
     page = open_lab()
-    cell = opened(page, "naps.ipynb")
+    cell = open_notebook(page, "naps.ipynb")
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
     output = cell.locator(".jp-OutputArea")
     # The kernel computes: what its page asks meanwhile is answered by a thread of ours.
@@ -75,14 +51,14 @@ def test_a_watched_cell_is_seen_live_and_kept_when_the_kernel_has_gone(
     screenshot("watch-cell-dark")
     page.evaluate("async () => { await window.jupyterapp.serviceManager.sessions.shutdownAll() }")
     page = open_lab()
-    expect_kept(opened(page, "naps.ipynb"))
+    expect_kept(open_notebook(page, "naps.ipynb"))
     assert store.select()[0].workload == "watched"
 
     # What somebody else sent is not trusted, and shows the same.
     notebook = nbformat.read(lab.notebooks / "naps.ipynb", as_version=4)
     notebook.metadata["sent"] = "by somebody"
     nbformat.write(notebook, lab.notebooks / "sent.ipynb")
-    sent = opened(page, "sent.ipynb")
+    sent = open_notebook(page, "sent.ipynb")
     expect_kept(sent)
     screenshot("watch-cell-untrusted")
 

@@ -13,9 +13,17 @@ from playwright.sync_api import Locator, Page, Request, expect
 from tests.conftest import using_data_folder
 from tests.test_app import app
 from tests.ui.conftest import Lab
-from tests.ui.test_cells import run
-from tests.ui.test_main_job import MINUTE, change_theme, coloured, expect_form_of, hook, unfold
-from tests.ui.test_watch import opened, write
+from tests.ui.steps import (
+    MINUTE,
+    change_theme,
+    coloured,
+    expect_form_of,
+    hook,
+    open_notebook,
+    run_cell,
+    unfold,
+    write_notebook,
+)
 from workbench.session import Session
 
 CELLS = ("from workbench.panels import Workbench\nWorkbench()",)
@@ -56,10 +64,10 @@ def run_array_sum(bench: Page | Locator, size: str) -> Locator:
 def test_all_that_the_sidebar_does_is_done_in_a_cell(
     lab: Lab, open_lab: Callable[[], Page], screenshot: Callable[[str], Path], elsewhere: list[str]
 ) -> None:
-    write(lab.notebooks / "bench.ipynb", CELLS)
+    write_notebook(lab.notebooks / "bench.ipynb", CELLS)
     page = open_lab()
     page.set_viewport_size({"width": 1440, "height": 1300})
-    opened(page, "bench.ipynb")
+    open_notebook(page, "bench.ipynb")
     page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
     bench = page.locator(".wb-Cell")
 
@@ -162,9 +170,9 @@ def test_all_that_the_sidebar_does_is_done_in_a_cell(
 def test_it_is_live_while_the_kernel_computes_there_again_after_a_reload_and_tells_of_its_end(
     lab: Lab, open_lab: Callable[[], Page]
 ) -> None:
-    write(lab.notebooks / "busy.ipynb", (*CELLS, "input('go on? ')"))
+    write_notebook(lab.notebooks / "busy.ipynb", (*CELLS, "input('go on? ')"))
     page = open_lab()
-    opened(page, "busy.ipynb")
+    open_notebook(page, "busy.ipynb")
     cells = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell")
     bench = cells.first.locator(".wb-Cell")
     # The page greets the kernel when it computes the second cell already.
@@ -180,7 +188,7 @@ def test_it_is_live_while_the_kernel_computes_there_again_after_a_reload_and_tel
     expect(cells.nth(1).locator(".jp-InputPrompt")).to_have_text("[2]:", timeout=MINUTE)
 
     # A cell that was run twice shows its page after a reload.
-    run(page, cells.first)
+    run_cell(page, cells.first)
     expect(cells.first.locator(".jp-InputPrompt")).to_have_text("[3]:", timeout=MINUTE)
     expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
     page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
@@ -192,7 +200,7 @@ def test_it_is_live_while_the_kernel_computes_there_again_after_a_reload_and_tel
     # It doesn't look alive when its kernel no longer is.
     page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart() }")
     expect(bench).to_contain_text("The kernel of this cell has ended. Run the cell again.", timeout=MINUTE)
-    run(page, cells.first)
+    run_cell(page, cells.first)
     expect(bench).not_to_contain_text("The kernel of this cell has ended.", timeout=MINUTE)
     expect(hook(bench, "run-button")).to_be_visible(timeout=MINUTE)
 
