@@ -28,7 +28,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from tornado.websocket import websocket_connect
 
 from tests.ui.conftest import chromium, running_lab, show_lab
-from tests.ui.test_main_job import MINUTE, hook, open_sidebar, section
+from tests.ui.steps import MINUTE, hook, open_sidebar, section
 from workbench.clusters import records
 from workbench.clusters.spec import ClusterSpec
 

@@ -25,7 +25,7 @@ from playwright.sync_api import Page, WebSocket, sync_playwright
 
 from tests.test_app import app
 from tests.ui.conftest import BROWSERS, chromium, running_lab, show_lab
-from tests.ui.test_main_job import hook
+from tests.ui.steps import hook
 from tests.ui.test_watch import opened, write
 from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
