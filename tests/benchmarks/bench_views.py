@@ -25,8 +25,7 @@ from playwright.sync_api import Page, WebSocket, sync_playwright
 
 from tests.test_app import app
 from tests.ui.conftest import BROWSERS, chromium, running_lab, show_lab
-from tests.ui.steps import hook
-from tests.ui.test_watch import opened, write
+from tests.ui.steps import hook, open_notebook, write_notebook
 from workbench.clusters import records
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
@@ -322,14 +321,14 @@ def measure_typing(folder: Path, n_keys: int = 60) -> None:
         session = Session()
         session.start(session.plan("cpu", n_workers=1), name="typed")
         browser = chromium(playwright)
-        write(lab.notebooks / "bench.ipynb", ("from workbench.panels import Workbench\nWorkbench()",))
+        write_notebook(lab.notebooks / "bench.ipynb", ("from workbench.panels import Workbench\nWorkbench()",))
         for where, name in ((".wb-Sidebar", "the sidebar"), (".wb-Cell", "a notebook's cell"), ("body", "the app")):
             shown = browser.new_page(viewport={"width": 1440, "height": 1300})
             if where == "body":
                 shown.goto(address)
             elif where == ".wb-Cell":
                 show_lab(shown, lab.url)
-                opened(shown, "bench.ipynb")
+                open_notebook(shown, "bench.ipynb")
                 shown.evaluate("() => { jupyterapp.shell.collapseLeft() }")
                 shown.evaluate("() => { jupyterapp.commands.execute('notebook:run-all-cells') }")
             else:
