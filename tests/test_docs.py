@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,13 +125,21 @@ def forget_entry_points() -> None:
 
 
 SHARED = {
-    'workbench.start("cpu", n_workers=1, memory="1GiB")': "nullcontext(Cluster('docs'))",
+    'workbench.start("cpu", n_workers=1, memory="1GiB")': "shared()",
     "LocalCluster(n_workers=1,": "LocalCluster(n_workers=1, processes=False, protocol='tcp',",
     " --on cpu": " --cluster docs",
     "--no-dashboard": "--no-nanny --no-dashboard",
     "--measure array_sum --on 'cpu --memory 2GiB'": "--measure array_sum --cluster docs",
 }
 """What would start a cluster or a process for itself, and what is quicker. A page starts one with `workbench up`."""
+
+
+@contextmanager
+def shared() -> Iterator[Cluster]:
+    """Provide the cluster that all pages share, and close the client that a page has had."""
+    cluster = Cluster("docs")
+    yield cluster
+    cluster.client.close()
 
 
 def on_shared(text: str) -> str:
@@ -173,7 +181,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_what_readers_copy_from_a_page_runs_in_its_order(
     page: str, folder: Path, cluster: str, ran: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names: dict[str, Any] = {"__name__": "__main__", "nullcontext": nullcontext, "Cluster": Cluster}
+    names: dict[str, Any] = {"__name__": "__main__", "shared": shared}
     for block in PAGES[page]:
         if block.file:
             (folder / block.file).write_text(on_shared(block.text))

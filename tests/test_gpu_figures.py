@@ -215,7 +215,8 @@ def test_the_document_shows_gpus_when_there_are_some():
     section = figure.layout.gpus
     assert section.root.visible
     assert [plot.visible for plot in section.plots] == [True, True, True, False, False, False, False]
-    section.show(range(7))
+    section.choice.active = list(range(7))
+    section.arrange()
     assert [plot.visible for plot in section.plots] == [True, True, True, True, True, False, False]
     assert section.plots[0].title.text == "GPU use, % · SIMULATED GPU"
     assert {source.name for source in figure.layout.sources.values()} >= set(COLUMNS)

@@ -187,7 +187,7 @@ def test_it_is_a_way_to_compute_on_the_page(brought: None) -> None:
     from workbench.views.context import Context, Machine
 
     session: Any = FakeSession()
-    context = Context(session, {}, Machine(session), None, {"profile": "tea"})  # type: ignore[arg-type]
+    context = Context(session, {}, Machine(session), {"profile": "tea"})
     html = machine.start(context, "")
     assert 'data-workbench="profile-tea"' in html
     assert "1 worker × 1 thread, 512 MiB" in html
