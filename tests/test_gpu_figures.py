@@ -8,7 +8,7 @@ import pytest
 from tests.test_figures import Page
 from workbench.figures.colors import DARK, GPUS, LIGHT, contrast, gpu_color
 from workbench.figures.gpu_lines import COLUMNS, PLOTS
-from workbench.figures.layout import LAUNCHED, TITLES
+from workbench.figures.layout import LAUNCHED, TITLES, build
 from workbench.figures.live import LiveFigure
 from workbench.figures.report import report_html
 from workbench.hardware.gauges import GpuSample
@@ -47,7 +47,6 @@ def batch(*samples, no_gpus=None, recorded=False):
 
 def shown(*batches):
     figure, page = LiveFigure(), Page()
-    page.figure = figure
     for each in batches:
         figure.feed([each])
         page.apply(figure.patches())
@@ -55,41 +54,34 @@ def shown(*batches):
 
 
 def titled(**changes):
-    """Return a figure in Python, and the titles of the plots that any figure has."""
-    figure = LiveFigure()
-    figure.feed([batch(replace(sample(second), **changes)) for second in range(2)])
-    figure.apply(figure.patches())
-    return figure, [figure.layout.named[f"{name}_title"].text for name in TITLES]
+    """Return a page, and the titles of the plots that any figure has."""
+    page = shown(*(batch(replace(sample(second), **changes)) for second in range(2)))
+    return page, [page.sources.get(f"{name}_title", {}).get("text") for name in TITLES]
 
 
 def test_all_plots_of_a_figure_say_that_its_gpus_are_simulated():
-    figure, titles = titled(simulated=True)
+    page, titles = titled(simulated=True)
     names = ("Tasks", "Progress", "CPU, % of a core", "Memory, GiB")
     assert titles == [f"{name} · SIMULATED GPUs" for name in names]
-    assert all("SIMULATED" in plot.title.text for plot in figure.layout.gpus.plots)
+    assert all("SIMULATED" in page.sources[f"gpu_{each.name}_title"]["text"] for each in PLOTS)
 
 
 def test_a_figure_with_gpus_says_what_the_end_of_a_task_means_there():
-    figure, _ = titled(name="NVIDIA H200")
-    assert LAUNCHED in figure.layout.named["kinds"].text
-    figure = LiveFigure()
-    figure.feed([Batch(START, samples=())])
-    figure.apply(figure.patches())
-    assert LAUNCHED not in figure.layout.named["kinds"].text
+    page, _ = titled(name="NVIDIA H200")
+    assert LAUNCHED in page.sources["kinds"]["text"]
+    assert LAUNCHED not in shown(Batch(START, samples=())).sources["kinds"]["text"]
 
 
 def test_a_figure_that_is_told_of_simulated_gpus_says_so_before_anything_has_come():
-    figure = LiveFigure(simulated=True)
-    figure.item()
-    assert all(figure.layout.named[f"{name}_title"].text.endswith(" · SIMULATED GPUs") for name in TITLES)
+    page = Page()
+    page.apply(LiveFigure(simulated=True).patches())
+    assert all(page.sources[f"{name}_title"]["text"].endswith(" · SIMULATED GPUs") for name in TITLES)
 
 
 def test_the_tasks_of_a_worker_with_a_gpu_of_its_own_are_named_after_it():
-    figure = LiveFigure()
     told = WorkerSample("tls://a:1", "GPU-1", START, cpu=10.0, memory=1, memory_limit=2, spilled=0, n_executing=0)
-    figure.feed([replace(batch(sample(0, 0), sample(0, 1)), samples=(told,))])
-    figure.apply(figure.patches())
-    assert "worker GPU 1" in figure.layout.named["worker_names"].text
+    page = shown(replace(batch(sample(0, 0), sample(0, 1)), samples=(told,)))
+    assert "worker GPU 1" in page.sources["worker_names"]["text"]
 
 
 def test_memory_that_nobody_can_tell_has_a_reason_and_no_empty_plot():
@@ -101,9 +93,9 @@ def test_memory_that_nobody_can_tell_has_a_reason_and_no_empty_plot():
 
 
 def test_other_gpus_are_named_by_their_own_plots_alone():
-    figure, titles = titled(name="NVIDIA H200")
+    page, titles = titled(name="NVIDIA H200")
     assert titles == ["Tasks", "Progress", "CPU, % of a core", "Memory, GiB"]
-    assert figure.layout.gpus.plots[0].title.text == "GPU use, % · NVIDIA H200"
+    assert page.sources["gpu_use_title"]["text"] == "GPU use, % · NVIDIA H200"
 
 
 def test_each_gpu_has_a_lane_and_its_own_colour():
@@ -174,7 +166,6 @@ def test_a_clock_that_is_held_back_is_seen_in_the_lane():
 def test_without_gpus_a_page_is_sent_nothing_of_them():
     page = shown(batch(no_gpus=(NoGpus("a", "No NVIDIA driver was found.", False),)))
     assert not [name for name in page.sources if name.startswith("gpu_")]
-    assert not page.figure.layout.gpus.root.visible
 
 
 def test_a_host_whose_gpus_cannot_be_read_has_one_line():
@@ -209,17 +200,10 @@ def test_gpus_of_several_hosts_are_told_apart():
 
 
 def test_the_document_shows_gpus_when_there_are_some():
-    figure = LiveFigure()
-    figure.feed([batch(sample(0), sample(0, 1)), batch(sample(1), sample(1, 1))])
-    figure.apply(figure.patches())
-    section = figure.layout.gpus
-    assert section.root.visible
-    assert [plot.visible for plot in section.plots] == [True, True, True, False, False, False, False]
-    section.choice.active = list(range(7))
-    section.arrange()
-    assert [plot.visible for plot in section.plots] == [True, True, True, True, True, False, False]
-    assert section.plots[0].title.text == "GPU use, % · SIMULATED GPU"
-    assert {source.name for source in figure.layout.sources.values()} >= set(COLUMNS)
+    page = shown(batch(sample(0), sample(0, 1)), batch(sample(1), sample(1, 1)))
+    assert page.sources["gpus"] == {"visible": True}
+    assert page.sources["gpu_axes"]["shown"] == [True, True, True, True, True, False, False]
+    assert {model.name for model in build(LIGHT).references()} >= set(COLUMNS)
 
 
 def test_the_report_has_the_gpus():

@@ -343,10 +343,11 @@ async def test_bokehs_scripts_come_from_the_installed_package(api: Any) -> None:
 
 
 def test_the_scripts_are_those_that_the_figure_needs() -> None:
-    from workbench.figures.live import LiveFigure
+    from workbench.figures.colors import LIGHT
+    from workbench.figures.layout import build
     from workbench.views.drawing import SCRIPTS
 
-    modules = {type(model).__module__ for model in LiveFigure("light").layout.root.references()}
+    modules = {type(model).__module__ for model in build(LIGHT).references()}
     needs = {"bokeh.min.js"}
     needs |= {"bokeh-widgets.min.js" for module in modules if module.startswith("bokeh.models.widgets")}
     needs |= {"bokeh-tables.min.js" for module in modules if module.startswith("bokeh.models.widgets.tables")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from bokeh.layouts import column
@@ -26,31 +25,8 @@ _AT_FIRST = (0, 1, 2)
 _TIME_AXIS = 22
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSection:
-    """Models of the GPUs' part of a figure, and their reactions to changed columns."""
-
-    root: Column
-    plots: tuple[Any, ...]
-    choice: CheckboxButtonGroup
-    sources: dict[str, ColumnDataSource]
-
-    def arrange(self) -> None:
-        """Update the layout as the page does when plots are added or chosen."""
-        has_data = self.sources["gpu_axes"].data["shown"]
-        visible = [index for index, each in enumerate(has_data) if each and index in self.choice.active]
-        heights = self.sources["gpu_axes"].data["height"]
-        for index, plot in enumerate(self.plots):
-            last = bool(visible) and index == visible[-1]
-            plot.visible = index in visible
-            # A hidden plot with a visible axis recomputes the layout of all plots in every frame of a pan.
-            plot.yaxis.visible = index in visible
-            plot.xaxis.visible = last
-            plot.height = (heights[index] if index < len(heights) else LINES_HEIGHT) + (_TIME_AXIS if last else 0)
-
-
-def gpu_section(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> GpuSection:
-    """Return empty plots of GPUs, which appear with the first data."""
+def gpu_section(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> tuple[Column, tuple[Any, ...]]:
+    """Return the part of a figure that shows GPUs, and its plots, which appear with the first data."""
     plots = (_use(theme, time, sources), *(_lines(theme, time, quantity, sources) for quantity in QUANTITIES))
     words = Div(name="gpu_words", styles=words_style(theme), sizing_mode="stretch_width")
     choice = CheckboxButtonGroup(
@@ -61,19 +37,14 @@ def gpu_section(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource
         margin=(6, 12, 2, LEFT),
         stylesheets=[InlineStyleSheet(css=_choice_style(theme))],
     )
-    section = GpuSection(
-        root=column(choice, *plots, words, visible=False, sizing_mode="stretch_width", name="gpus"),
-        plots=plots,
-        choice=choice,
-        sources=sources,
-    )
+    section = column(choice, *plots, words, visible=False, sizing_mode="stretch_width", name="gpus")
     axes = sources["gpu_axes"]
     react = reaction("gpus", axes=axes, plots=list(plots), choice=choice, time_axis=_TIME_AXIS)
     axes.js_on_change("data", react)
     choice.js_on_change("active", react)
     # Nothing draws it, but it must be in the document.
-    section.root.tags = [axes]
-    return section
+    section.tags = [axes]
+    return section, plots
 
 
 def _use(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:

@@ -7,9 +7,10 @@ the page, by functions of labext/src/figures within the document.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+from bokeh.embed import json_item
 from bokeh.layouts import column
 from bokeh.models import (
     BoxZoomTool,
@@ -21,9 +22,9 @@ from bokeh.models import (
 )
 
 from workbench.figures import gpu_lines, replay
-from workbench.figures.colors import Theme, swatch
-from workbench.figures.gpu_layout import GpuSection, gpu_section
-from workbench.figures.patch import Patch, named, room_for
+from workbench.figures.colors import THEMES, Theme, swatch
+from workbench.figures.gpu_layout import gpu_section
+from workbench.figures.patch import Patch, room_for
 from workbench.figures.plots import draw_lines, hover, name_lanes, text_style, time_plot, words_style
 from workbench.figures.replay import replay_bar
 from workbench.markup import fragment
@@ -67,21 +68,10 @@ _LANE_ROOM = 62
 TITLES = {"tasks": "Tasks", "progress": "Progress", "cpu": "CPU, % of a core", "memory": "Memory, GiB"}
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Models of a figure: the root, the sources by name, and all models that patches may name."""
-
-    root: Column
-    sources: dict[str, ColumnDataSource]
-    time: Range1d
-    gpus: GpuSection
-    named: dict[str, Any]
-
-    def apply(self, patch: Patch) -> None:
-        """Change this document as a page changes its own, including the reactions of the page."""
-        patch.apply(self.named[patch.source])
-        if patch.source == "gpu_axes":
-            self.gpus.arrange()
+@cache
+def item(theme: str) -> dict[str, Any]:
+    """Return Bokeh's JSON of an empty figure, which a page embeds. Cached, because Bokeh takes half a second."""
+    return dict(json_item(build(THEMES[theme])))
 
 
 def titles(mark: str) -> Iterator[Patch]:
@@ -103,7 +93,7 @@ def stream_height(n_lanes: int) -> tuple[int, float]:
     return round(n_lanes * lane) + _LANE_ROOM, lane
 
 
-def build(theme: Theme) -> Layout:
+def build(theme: Theme) -> Column:
     """Return an empty figure in the colors of a theme."""
     sources = {name: ColumnDataSource({key: [] for key in keys}, name=name) for name, keys in COLUMNS.items()}
     # Until the first samples give the origin of the axis, it counts from zero: not since 1970.
@@ -113,16 +103,16 @@ def build(theme: Theme) -> Layout:
     stream = _stream(theme, time, sources)
     cpu = _lines(theme, time, sources, "cpu", 112)
     memory = _lines(theme, time, sources, "memory", 1)
-    gpus = gpu_section(theme, time, sources)
+    gpus, gpu_plots = gpu_section(theme, time, sources)
     memory.xaxis.visible = True
     progress = _progress(theme, sources)
     kinds = Div(name="kinds", text=kinds_words(theme), styles=words_style(theme), sizing_mode="stretch_width")
-    bar = replay_bar(theme, time, [stream, cpu, memory, *gpus.plots], sources["replay"], sources["progress"])
-    root = column(
+    bar = replay_bar(theme, time, [stream, cpu, memory, *gpu_plots], sources["replay"], sources["progress"])
+    return column(
         bar,
         stream,
         kinds,
-        gpus.root,
+        gpus,
         cpu,
         memory,
         workers,
@@ -134,7 +124,6 @@ def build(theme: Theme) -> Layout:
         # A source that nothing draws must be in the document as well, to be found by its name.
         tags=[sources["window"]],
     )
-    return Layout(root, sources, time, gpus, named(root))
 
 
 def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -> Any:

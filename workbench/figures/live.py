@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from bokeh.embed import json_item
 from markupsafe import escape
 
 from workbench import formats
@@ -20,7 +19,7 @@ from workbench.figures.colors import (
 )
 from workbench.figures.follow import Follow
 from workbench.figures.gpu_lines import DRAWN, GpuLines
-from workbench.figures.layout import COLUMNS, Layout, build, kinds_words, progress_room, stream_height, titles
+from workbench.figures.layout import COLUMNS, kinds_words, progress_room, stream_height, titles
 from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.replay import at_the_end, replay_columns
 from workbench.figures.samples import Samples, Segments
@@ -49,11 +48,11 @@ _GIB = 2.0**30
 
 
 class LiveFigure:
-    """Task stream, progress, CPU and memory of one cluster or one recorded run, as a Bokeh layout.
+    """Task stream, progress, CPU and memory of one cluster or one recorded run.
 
-    Feed it with batches and pass the result of `patches` on: to `apply` if the document lives in this process (a
-    report), or else to a page that embedded `item`. `simulated` marks its GPUs as simulated in every title; otherwise
-    their samples decide. `refines` means that the page calls `show_range` after a zoom.
+    Feed it with batches, and pass the result of `patches` on to a page that has embedded `layout.item`. `simulated`
+    marks its GPUs as simulated in every title; otherwise their samples decide. `refines` means that the page calls
+    `show_range` after a zoom.
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class LiveFigure:
         self._lanes: list[Lane] = []
         """Threads of the rows from top to bottom, with the names of their workers."""
         self._sent = _Sent()
-        self._layout: Layout | None = None
 
     # -- input
 
@@ -136,27 +134,6 @@ class LiveFigure:
 
     def _pinned_time(self) -> tuple[float, float, int] | None:
         return None if self._pinned is None else self._pinned[:3]
-
-    # -- the document
-
-    @property
-    def layout(self) -> Layout:
-        """Bokeh models of this figure, made on first access."""
-        if self._layout is None:
-            self._layout = build(self.theme)
-        return self._layout
-
-    def apply(self, patches: Iterable[Patch]) -> None:
-        """Change this figure's own document."""
-        for patch in patches:
-            self.layout.apply(patch)
-            if patch.source == "window":
-                self.layout.time.update(start=patch.columns["start"][0], end=patch.columns["end"][0])
-
-    def item(self) -> dict[str, Any]:
-        """Return Bokeh's JSON of the document with everything fed so far, for `Bokeh.embed.embed_item`."""
-        self.apply(self.patches())
-        return dict(json_item(self.layout.root))
 
     # -- tasks
 

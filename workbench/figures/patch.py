@@ -22,19 +22,10 @@ class Patch:
     columns: dict[str, Any]
     rollover: int | None = None
 
-    def apply(self, model: Any) -> None:
-        """Change a Bokeh model of this process."""
-        if self.mode == "stream":
-            model.stream(self.columns, self.rollover)
-        elif self.mode == "replace":
-            model.data = self.columns
-        else:
-            model.update(**self.columns)
-
-
-def named(root: Any) -> dict[str, Any]:
-    """Return the models of a document that patches may name, by name."""
-    return {model.name: model for model in root.references() if model.name}
+    def values(self) -> dict[str, Any]:
+        """Return it as values that JSON can represent."""
+        columns = {name: each.tolist() if hasattr(each, "tolist") else each for name, each in self.columns.items()}
+        return {"source": self.source, "mode": self.mode, "columns": columns, "rollover": self.rollover}
 
 
 def columns(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from bokeh.resources import Resources
 from markupsafe import Markup, escape
 
 from workbench.figures.answers import Picture
 from workbench.figures.colors import DARK, LIGHT, Theme
+from workbench.figures.layout import item
 from workbench.figures.live import LiveFigure
 from workbench.figures.reactions import script
 from workbench.figures.run_pictures import measurements_html, pictures_html
@@ -129,16 +131,19 @@ def titled(run: Run) -> str:
 
 
 def _scripts(events: Batch) -> str:
-    figures = {theme.name: _figure(theme, events).item() for theme in (LIGHT, DARK)}
+    figures = {theme.name: _figure(theme, events) for theme in (LIGHT, DARK)}
     library = Resources(mode="inline", components=["bokeh", "bokeh-widgets"])
     ours = f"{script('report')}workbench({script_json(figures)})"
     return "\n".join(f"<script>{text}</script>" for text in (*library.js_raw, ours))
 
 
-def _figure(theme: Theme, events: Batch) -> LiveFigure:
+def _figure(theme: Theme, events: Batch) -> dict[str, Any]:
+    """Return an empty figure, and the patches that fill it."""
     figure = LiveFigure(theme.name, refines=False)
     figure.feed([events])
-    figure.apply(figure.patches())
     most = max(_RECTANGLES, _RECTANGLES_PER_LANE * len(figure.timeline.lanes))
-    figure.apply(figure.show_range(*figure.window(), _WIDTH, limit=most))
-    return figure
+    patches = [*figure.patches(), *figure.show_range(*figure.window(), _WIDTH, limit=most)]
+    # Of a source that is filled twice, only the second content.
+    last = {patch.source: patch for patch in patches if patch.mode == "replace"}
+    kept = [patch.values() for patch in patches if last.get(patch.source, patch) is patch]
+    return {"item": item(theme.name), "patches": kept}

@@ -149,12 +149,6 @@ def _cluster_in_brief(cluster: dict[str, Any]) -> dict[str, Any]:
     return {name: summary[name] for name in _CLUSTER_IN_BRIEF if summary[name] != []}
 
 
-def patch_answer(patch: Any) -> dict[str, Any]:
-    """Return a patch as values that JSON can represent."""
-    columns = {name: column.tolist() if hasattr(column, "tolist") else column for name, column in patch.columns.items()}
-    return {"source": patch.source, "mode": patch.mode, "columns": columns, "rollover": patch.rollover}
-
-
 def to_json(message: dict[str, Any]) -> str:
     """Return JSON that a browser can read: NaN and infinities become null."""
     import pydantic_core

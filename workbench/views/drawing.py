@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import bokeh
-from bokeh.embed import json_item
 
 from workbench.figures.colors import THEMES
-from workbench.figures.layout import build
+from workbench.figures.layout import item
 from workbench.views.answers import api_url
 
 SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")
@@ -20,7 +19,7 @@ SCRIPTS = ("bokeh.min.js", "bokeh-widgets.min.js")
 
 def document(theme: str, base_url: str) -> dict[str, Any]:
     """Return an empty figure for a page to embed."""
-    return {"item": with_own_ids(_item(theme)), "bokeh": scripts(base_url)}
+    return {"item": with_own_ids(item(theme)), "bokeh": scripts(base_url)}
 
 
 def scripts(base_url: str) -> dict[str, Any]:
@@ -31,13 +30,7 @@ def scripts(base_url: str) -> dict[str, Any]:
     }
 
 
-@cache
-def _item(theme: str) -> dict[str, Any]:
-    """Return an empty figure as JSON. Cached, because Bokeh takes half a second; the data arrive as patches."""
-    return dict(json_item(build(THEMES[theme]).root))
-
-
-def with_own_ids(item: dict[str, Any]) -> dict[str, Any]:
+def with_own_ids(figure: dict[str, Any]) -> dict[str, Any]:
     """Return a figure whose models have unique ids, since a page may have several figures."""
     ids: dict[str, str] = {}
 
@@ -51,7 +44,7 @@ def with_own_ids(item: dict[str, Any]) -> dict[str, Any]:
             }
         return [renumbered(each) for each in value] if isinstance(value, list | tuple) else value
 
-    renewed: dict[str, Any] = renumbered(item)
+    renewed: dict[str, Any] = renumbered(figure)
     return renewed
 
 
@@ -62,5 +55,5 @@ def _warm_up_records() -> None:
     fill_first_table()
 
 
-WARM_UP: tuple[Callable[[], Any], ...] = (_warm_up_records, *(partial(_item, theme) for theme in THEMES))
+WARM_UP: tuple[Callable[[], Any], ...] = (_warm_up_records, *(partial(item, theme) for theme in THEMES))
 """One-time work for opening records, in parts that take a quarter of a second each."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConflictError, FailedError, WorkbenchError
 from workbench.figures.samples import Workers
 from workbench.threads import in_thread, load
-from workbench.views.answers import patch_answer
 from workbench.views.event_history import MOST_BATCHES, Listener, Past
 from workbench.views.page import OnScreen, Views
 from workbench.views.run_files import on_simulated, read_record
@@ -291,7 +290,7 @@ class Watch(OnScreen):
         patches = list(self.figure.patches())
         if range_ is not None:
             patches.extend(self.figure.show_range(*range_))
-        return [patch_answer(each) for each in patches]
+        return [each.values() for each in patches]
 
 
 def live_figure(theme: str, name: str, simulated: bool = False) -> LiveFigure:

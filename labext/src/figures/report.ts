@@ -1,15 +1,31 @@
-import type { IBokeh } from '../page/bokeh';
+import { apply, embed } from '../page/bokeh';
+import type { IBokeh, IBokehRange } from '../page/bokeh';
+import type { IPatch } from '../tokens';
 
-/** Draw the figure of a page that stands alone, light or dark as its reader has it; both are Bokeh's JSON. */
-export default function report(figures: Record<'light' | 'dark', object>): void {
-  const { documents, embed } = (window as unknown as { Bokeh: IBokeh }).Bokeh;
+interface IDrawn {
+  /** Bokeh's JSON of an empty figure. */
+  item: object;
+  /** What fills it. */
+  patches: IPatch[];
+}
+
+/** Draw the figure of a page that stands alone, light or dark as its reader has it. */
+export default function report(figures: Record<'light' | 'dark', IDrawn>): void {
+  const bokeh = (window as unknown as { Bokeh: IBokeh }).Bokeh;
   const dark = matchMedia('(prefers-color-scheme: dark)');
   const place = document.getElementById('figure')!;
-  let shown: { clear(): void } | undefined;
+  let shown: Awaited<ReturnType<typeof embed>> | undefined;
   const show = async () => {
-    shown?.clear();
-    place.replaceChildren();
-    shown = await embed.embed_item(structuredClone(figures[dark.matches ? 'dark' : 'light']), place);
+    shown?.dispose();
+    const { item, patches } = structuredClone(figures[dark.matches ? 'dark' : 'light']);
+    shown = await embed(bokeh, item, place);
+    for (const patch of patches) {
+      apply(shown.document, patch);
+      if (patch.source === 'window') {
+        const { start, end } = patch.columns as Record<string, number[]>;
+        (shown.document.get_model_by_name('time') as IBokehRange).setv({ start: start[0], end: end[0] });
+      }
+    }
   };
   let last = show();
   // One after the other, or two would draw in the same place.
@@ -19,10 +35,7 @@ export default function report(figures: Record<'light' | 'dark', object>): void 
   void last.then(() => {
     if (location.hash === '#replay') {
       place.scrollIntoView();
-      const button = documents.map(each => each.get_model_by_name('play')).find(Boolean) as unknown as {
-        tags: string[];
-      };
-      button.tags = ['now'];
+      shown!.document.get_model_by_name('play')!.setv({ tags: ['now'] });
     }
   });
 }

@@ -1,4 +1,5 @@
 /** BokehJS as figures use it, wherever it came from. */
+import type { IPatch } from '../tokens';
 
 /** What we use of a Bokeh model. */
 export interface IBokehModel {
@@ -62,6 +63,21 @@ export async function embed(bokeh: IBokeh, item: object, host: HTMLElement): Pro
       }
     }
   };
+}
+
+/** Change a figure as Python says; what it lacks is left out. */
+export function apply(document: IBokehDocument, { source, mode, columns, rollover }: IPatch): void {
+  const model = document.get_model_by_name(source) as IBokehSource | null;
+  if (!model) {
+    return;
+  }
+  if (mode === 'set') {
+    model.setv(columns);
+  } else if (mode === 'stream') {
+    model.stream(columns, rollover ?? undefined);
+  } else {
+    model.data = columns;
+  }
 }
 
 /** BokehJS by its version, for all figures of a page: each widget of a notebook has a copy of this module. */

@@ -3,8 +3,8 @@
  * wherever else there is an element and a channel to Python.
  */
 import type { IFigure, IPatch, IWatchStatus, StreamMessage, Watched } from '../tokens';
-import { embed, load } from './bokeh';
-import type { IBokehModel, IBokehRange, IBokehSource, IEmbedded } from './bokeh';
+import { apply, embed, load } from './bokeh';
+import type { IBokehModel, IBokehRange, IEmbedded } from './bokeh';
 import { download, element, whenSeen } from './browser';
 import type { IHost, IShown, Theme } from './host';
 
@@ -212,22 +212,11 @@ export class Figure implements IShown {
   }
 
   private _apply(patch: IPatch): void {
-    const { source, mode, columns } = patch;
-    const model = this._model<IBokehSource>(source);
-    if (!model) {
-      return;
-    }
     this._ours = true;
-    if (mode === 'set') {
-      model.setv(columns);
-    } else if (mode === 'stream') {
-      model.stream(columns, patch.rollover ?? undefined);
-    } else {
-      model.data = columns;
-    }
+    apply(this._embedded!.document, patch);
     this._ours = false;
-    if (source === WINDOW) {
-      const { start, end, first, last } = columns as Record<string, number[]>;
+    if (patch.source === WINDOW) {
+      const { start, end, first, last } = patch.columns as Record<string, number[]>;
       this._window = { start: start[0], end: end[0] };
       this._whole = { start: first[0], end: last[0] };
     }
