@@ -132,7 +132,7 @@ def test_one_failed_task_among_thousands_is_seen():
     timeline = fed(tasks)
     view = timeline.view(*timeline.span(), 200)
     failed = np.flatnonzero(view.category == ERRED)
-    assert [timeline.task(int(view.row[index])).key for index in failed] == [tasks[7_000].key]
+    assert [task.key for task in timeline.tasks(view.row[failed])] == [tasks[7_000].key]
 
 
 def test_a_merged_rectangle_has_the_colour_that_took_longest():
@@ -143,7 +143,7 @@ def test_a_merged_rectangle_has_the_colour_that_took_longest():
     rows += [Task("b", "long", "w", 1, "compute", START + 0.095, START + 0.099, 0, "ok")]
     timeline = fed(tasks_of(rows))
     view = timeline.view(START, START + 10, 10, limit=10)
-    assert [timeline.task(int(row)).name for row in view.row] == ["long"]
+    assert [task.name for task in timeline.tasks(view.row)] == ["long"]
     assert view.count.tolist() == [91]
     assert view.busy.tolist() == pytest.approx([90e-5 + 0.004], abs=1e-5)
 
@@ -171,10 +171,10 @@ def test_the_oldest_go_when_there_are_too_many():
     timeline = fed(tasks, most=2_000)
     assert 2_000 <= len(timeline) <= 2_500
     assert timeline.n_rows == 10_000
-    assert timeline.task(9_999).key == tasks[9_999].key
+    assert timeline.tasks(np.array([9_999]))[0].key == tasks[9_999].key
     view = timeline.view(*timeline.span(), 1000)
     assert view.row.min() >= timeline.first_row
-    assert [timeline.task(int(row)).key for row in view.row] == [tasks[row].key for row in view.row]
+    assert [task.key for task in timeline.tasks(view.row)] == [tasks[row].key for row in view.row]
 
 
 def test_threads_are_numbered_for_each_worker():

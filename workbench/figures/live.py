@@ -234,8 +234,10 @@ class LiveFigure:
         merged = view.count != 1
         color = [colors[category] for category in view.category.tolist()]
         words = [
-            self._describe(self.timeline.task(row), count, busy)
-            for row, count, busy in zip(view.row.tolist(), view.count.tolist(), view.busy.tolist(), strict=True)
+            self._describe(task, count, busy)
+            for task, count, busy in zip(
+                self.timeline.tasks(view.row), view.count.tolist(), view.busy.tolist(), strict=True
+            )
         ]
         return {
             "left": _ms(view.start),

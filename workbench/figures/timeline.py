@@ -124,10 +124,17 @@ class Timeline:
         if len(self) > 1.25 * self._most and not batch.recorded:
             self._forget(len(self) - self._most)
 
-    def task(self, row: int) -> Task:
-        """Return the interval in this row."""
-        place = bisect_right(self._batch_starts, row) - 1
-        return self._batches[place][row - self._batch_starts[place]]
+    def tasks(self, rows: Integers) -> list[Task]:
+        """Return the intervals in these rows, read from each batch at once: Arrow takes as long for one as for many."""
+        starts = np.array(self._batch_starts)
+        batch = np.searchsorted(starts, rows, side="right") - 1
+        order = np.argsort(batch, kind="stable")
+        found: list[Any] = [None] * len(rows)
+        for places in np.split(order, np.flatnonzero(np.diff(batch[order])) + 1) if len(rows) else ():
+            number = batch[places[0]]
+            for place, task in zip(places, self._batches[number].take(rows[places] - starts[number]), strict=True):
+                found[place] = task
+        return found
 
     def span(self, since: int = 0) -> tuple[float, float] | None:
         """Return the start of the first and the stop of the last interval of rows from `since` on; None without any."""
