@@ -29,6 +29,7 @@ from workbench.clusters.profiles.lookup import profiles
 from workbench.clusters.records import ClusterRecord
 from workbench.clusters.spec import ClusterSpec
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
+from workbench.figures.patch import Patch
 from workbench.hardware import inventory
 from workbench.runs import exchange
 from workbench.runs.array_budget import Room
@@ -383,13 +384,6 @@ class Here:
     def close(self) -> None: ...
 
 
-class FakePatch(NamedTuple):
-    source: str
-    mode: str
-    columns: dict[str, list[Any]]
-    rollover: int | None = None
-
-
 class FakeFigure:
     """Draws the times of the batches it was fed; a batch of a negative time takes a mebibyte to draw."""
 
@@ -399,13 +393,13 @@ class FakeFigure:
     def feed(self, batches: list[Any]) -> None:
         self.fed.extend(batch.time for batch in batches)
 
-    def patches(self) -> list[FakePatch]:
+    def patches(self) -> list[Patch]:
         fed, self.fed = self.fed, []
         columns = {"time": fed} | ({"much": ["x" * 2**20]} if any(time < 0 for time in fed) else {})
-        return [FakePatch("tasks", "stream", columns)] if fed else []
+        return [Patch("tasks", "stream", columns)] if fed else []
 
-    def show_range(self, start: float, end: float, width: int) -> list[FakePatch]:
-        return [FakePatch("tasks", "replace", {"range": [start, end, width]})]
+    def show_range(self, start: float, end: float, width: int) -> list[Patch]:
+        return [Patch("tasks", "replace", {"range": [start, end, width]})]
 
 
 class FakeFeeds:
