@@ -221,7 +221,7 @@ def test_each_gpu_says_what_it_does_who_holds_it_and_whether_it_is_proposed() ->
     assert text_of(
         html
     ) == "0 · SIMULATED 231 W · 61 °C 83 % 12 GiB free 1 · SIMULATED process 2147483647 holds 1 GiB " + (
-        "No use: not supported."
+        "No use (GPU 1): not supported."
     )
     assert re.findall(r'value="(GPU-\d)"( checked)?', html) == [("GPU-0", " checked"), ("GPU-1", "")]
 
@@ -243,11 +243,11 @@ def test_what_is_absent_from_all_slices_is_said_once_below_them() -> None:
     told = {f"MIG-{n}": reading(f"MIG-{n}", absent=absent) for n in range(3)}
     html = gpu_list(machine(cut, gpu(1)), told | {"GPU-1": reading("GPU-1")}, place="here")
     assert text_of(html).count("whole only") == 1
-    assert text_of(html).endswith("No use and power of any slice: whole only.")
+    assert text_of(html).endswith("No use and power (slice 0:0, slice 0:1, slice 0:2): whole only.")
     told["MIG-1"] = silent("MIG-1", "it is lost")
     html = gpu_list(machine(cut, gpu(1)), told, place="here")
-    assert text_of(html).count("No use and power: whole only.") == 2
-    assert "No reading: it is lost." in html
+    assert "No use and power (slice 0:0, slice 0:2): whole only." in html
+    assert "No reading (slice 0:1): it is lost." in html
 
 
 def test_attributes_are_escaped_and_left_out_where_there_is_nothing_to_say() -> None:

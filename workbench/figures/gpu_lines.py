@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -18,10 +17,9 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from workbench.figures.colors import Theme, gpu_color, swatch
-from workbench.figures.gpus import HELD_BACK, numbered
+from workbench.figures.gpus import HELD_BACK, absences, numbered
 from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.samples import Segments, extremes, line
-from workbench.formats import listed
 from workbench.hardware.gauges import GpuSample
 from workbench.markup import fragment, tag
 from workbench.monitor.events import Batch, NoGpus
@@ -255,23 +253,13 @@ class GpuLines:
         """Yield what is unavailable, and why, grouped by reason."""
         yield from (f"{each.host}: {each.reason}" for each in self._nothing if each.expected)
         lost = [uuid for uuid in self._order() if self._series[uuid].is_lost]
-        whose: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for uuid in self._order():
-            if uuid in lost:
-                continue
-            for name, reason in _absent(self._series[uuid].latest).items():
-                whose[name, reason].append(self.label(uuid))
-        names: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
-        for (name, reason), labels in whose.items():
-            names[reason, tuple(labels)].append(name)
         alone = len(self._series) == 1
         for uuid in lost:
             reason = next(iter(self._series[uuid].latest.absent.values()), "it reports no values")
             yield f"{self.label(uuid)}: {reason}{'' if alone else '; the others go on'}."
-        for (reason, whom), absent in names.items():
-            all_of_them = len(whom) == len(self._series) - len(lost)
-            place = "" if all_of_them else f" ({', '.join(whom)})"
-            yield f"No {listed(absent)}{place}: {reason}."
+        yield from absences(
+            {self.label(uuid): _absent(self._series[uuid].latest) for uuid in self._order() if uuid not in lost}
+        )
 
 
 _ABSENT = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import psutil
@@ -17,7 +17,7 @@ from workbench.markup import fragment, joined, meter, paragraph, tag
 HELD_BACK = ("power cap", "hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 """Reasons for a lower clock that cost speed; the others are harmless."""
 
-_SILENT = silent("", "No reading has come yet.")
+_SILENT = silent("", "none has come yet")
 
 _SHOWN = {"utilisation": "use", "memory_used": "memory", "power": "power", "temperature": "temperature"}
 """Fields of a sample that a row shows, and their names there."""
@@ -43,8 +43,32 @@ def gpu_list(
 
     `place` distinguishes this list from others on the page. With a `choice`, each visible GPU has a box to choose it.
     """
-    rows = [_Row(device, gauges.get(device.uuid, _SILENT)) for gpu in inventory.gpus for device in _devices(gpu)]
-    return _list(rows, place, choice)
+    rows = [(each, gauges.get(each.uuid, _SILENT)) for gpu in inventory.gpus for each in _devices(gpu)]
+    if not rows:
+        return Markup("")
+    # A GPU with slices has its use and memory in the slices.
+    absent = {device.called: _absent(gauge) for device, gauge in rows if device.choosable}
+    items = [_item(device, gauge, place, choice) for device, gauge in rows]
+    if below := fragment(*map(paragraph, absences(absent))):
+        items.append(tag("li", below, class_="wb-Gpu", style="grid-column: 1 / -1"))
+    return tag("ul", *items, class_="wb-Gpus", data_workbench=f"gpus-{place}")
+
+
+def absences(absent: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield what can't be read of GPUs, and why, grouped by reason.
+
+    `absent` has, for each GPU, the reasons by the names of the values.
+    """
+    whose: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for gpu, reasons in absent.items():
+        for name, reason in reasons.items():
+            whose[name, reason].append(gpu)
+    names: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for (name, reason), gpus in whose.items():
+        names[reason, tuple(gpus)].append(name)
+    for (reason, some), missing in names.items():
+        of = "" if len(some) == len(absent) else f" ({', '.join(some)})"
+        yield f"No {listed(missing)}{of}: {reason.removesuffix('.')}."
 
 
 def gpu_names(inventory: Inventory) -> str:
@@ -72,49 +96,8 @@ class _Device(NamedTuple):
     choosable: bool = True
 
     @property
-    def kind(self) -> str:
-        return "slice" if self.uuid.startswith("MIG-") else "GPU"
-
-
-class _Absence(NamedTuple):
-    """Values of a device that are unavailable (all of them if none is named), and the reason."""
-
-    names: tuple[str, ...]
-    reason: str
-    kind: str
-
-    def sentence(self, of: str = "") -> str:
-        if not self.names and self.reason.endswith("."):
-            return self.reason
-        return f"No {listed(self.names or ('reading',))}{of}: {self.reason}."
-
-
-class _Row(NamedTuple):
-    device: _Device
-    gauge: GpuSample
-
-    def absences(self) -> tuple[_Absence, ...]:
-        # A GPU with slices has its use and memory in the slices.
-        return tuple(_absences(self.gauge, self.device.kind)) if self.device.choosable else ()
-
-
-def _list(rows: Sequence[_Row], place: str, choice: Choice | None = None) -> Markup:
-    """Return the rows as HTML, with a shared message once below them."""
-    if not rows:
-        return Markup("")
-    shared = _shared(rows)
-    below = fragment(*(paragraph(each.sentence(f" of any {each.kind}")) for each in shared))
-    items = [_item(row, place, choice, shared=shared) for row in rows]
-    if below:
-        items.append(tag("li", below, class_="wb-Gpu", style="grid-column: 1 / -1"))
-    return tag("ul", *items, class_="wb-Gpus", data_workbench=f"gpus-{place}")
-
-
-def _shared(rows: Sequence[_Row]) -> list[_Absence]:
-    """Return what is unavailable for the same reason from all of several GPUs or slices."""
-    devices = Counter(row.device.kind for row in rows if row.device.choosable)
-    absent = Counter(absence for row in rows for absence in row.absences())
-    return [each for each, count in absent.items() if 1 < count == devices[each.kind]]
+    def called(self) -> str:
+        return f"{'slice' if self.uuid.startswith('MIG-') else 'GPU'} {self.label}"
 
 
 def _devices(gpu: Gpu) -> Iterator[_Device]:
@@ -126,8 +109,7 @@ def _devices(gpu: Gpu) -> Iterator[_Device]:
         yield _Device(label, part.name or name, part.uuid or "", part.memory_total, visible=part.visible)
 
 
-def _item(row: _Row, place: str, choice: Choice | None, *, shared: Container[_Absence]) -> Markup:
-    device, gauge = row.device, row.gauge
+def _item(device: _Device, gauge: GpuSample, place: str, choice: Choice | None) -> Markup:
     # The name of a simulated device ends with its number.
     label = device.name if f" {device.name}".endswith(f" {device.label}") else f"{device.label} · {device.name}"
     limit = None if device.power_limit is None else f"May draw {device.power_limit:.0f} W."
@@ -145,7 +127,6 @@ def _item(row: _Row, place: str, choice: Choice | None, *, shared: Container[_Ab
         ),
         _bars(label, device, gauge),
         *_notes(device, gauge),
-        *(paragraph(each.sentence()) for each in row.absences() if each not in shared),
         id=f"wb-{place}-{device.uuid or device.label}",
         class_="wb-Gpu" if device.visible else "wb-Gpu wb-mod-hidden",
         data_workbench=f"gpu-{device.label}",
@@ -195,11 +176,8 @@ def _process_name(pid: int) -> str:
         return f"process {pid}"
 
 
-def _absences(gauge: GpuSample, kind: str) -> Iterator[_Absence]:
-    """Yield what is unavailable, and why, grouped by reason."""
-    names: dict[str, tuple[str, ...]] = {}
-    for field, name in _SHOWN.items():
-        if field in gauge.absent:
-            names[gauge.absent[field]] = (*names.get(gauge.absent[field], ()), name)
-    every = tuple(_SHOWN.values())
-    yield from (_Absence(() if absent == every else absent, reason, kind) for reason, absent in names.items())
+def _absent(gauge: GpuSample) -> dict[str, str]:
+    """Return the reasons for values that a row would show, by name: 'reading' for all of them together."""
+    found = {name: gauge.absent[field] for field, name in _SHOWN.items() if field in gauge.absent}
+    alike = len(found) == len(_SHOWN) and len(set(found.values())) == 1
+    return {"reading": next(iter(found.values()))} if alike else found
