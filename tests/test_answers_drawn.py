@@ -193,7 +193,7 @@ def test_the_report_has_the_pictures_of_an_answer() -> None:
 def test_a_report_without_matplotlib_says_how_to_have_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.figures.run_pictures.can_write", lambda: False)
     run = Run(id="eofs-1", workload="eofs", cluster="c", status="done", result=RESULT)
-    assert "The report has no pictures: they need the extra pictures" in report_html(run, None, pictures(CLIMATE, {}))
+    assert "There are no pictures: they need the extra pictures" in report_html(run, None, pictures(CLIMATE, {}))
 
 
 def test_the_page_offers_to_open_save_and_draw_what_a_run_answered(run: str) -> None:

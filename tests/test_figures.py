@@ -244,7 +244,7 @@ def test_an_empty_figure_says_why():
     figure = LiveFigure(name="calm-otter")
     assert words(figure).startswith("Nothing has come from calm-otter yet.")
     figure.feed([Batch(START, samples=(sample(0),))])
-    assert words(figure).startswith("No tasks yet on calm-otter.")
+    assert words(figure).startswith("No tasks on calm-otter since this was opened.")
     count = {"total": 5, "done": 0, "erred": 0, "processing": 2}
     figure.feed([Batch(START, progress=Progress(START, {"x": count}))])
     assert words(figure).startswith("2 tasks are being computed.")

@@ -40,6 +40,7 @@ PACKAGES = {
         "jupyter-server>=2.15,<3",
         "jupyter-server-proxy>=4.5",
         "jupyterlab>=4.4,<5",
+        "matplotlib>=3.10",
     ),
     "files": ("h5netcdf>=1.4", "scipy>=1.13", "cftime>=1.6.4"),
     "images": ("tifffile>=2025.5.21",),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.ui.steps import MINUTE
+from tests.ui.steps import MINUTE, coloured
 
 HEAD = "() => { const head = Bokeh.documents.at(-1).get_model_by_name('head'); return head.value / head.end }"
 SCRUB = "part => { const head = Bokeh.documents.at(-1).get_model_by_name('head'); head.value = part * head.end }"
@@ -109,6 +109,29 @@ def test_a_replay_is_paused_and_begins_by_itself_where_the_address_says_so(
     handle.focus()
     handle.press("Home")
     shown.wait_for_function(f"({HEAD})() < {at}")
+
+
+def test_a_report_zoomed_into_a_pause_shows_no_task(tmp_path: Path, offline: Callable[..., Page]) -> None:
+    from tests.feeds import tasks_of
+    from workbench.figures.report import report_html
+    from workbench.monitor.events import Batch, Task
+    from workbench.runs.run import Run
+
+    start = 1_700_000_000.0
+    times = (start, start + 0.02, start + 9, start + 10)
+    tasks = [Task(f"add-{n}", "add", "tcp://a:1", 1, "compute", at, at + 0.001, 8, "ok") for n, at in enumerate(times)]
+    path = tmp_path / "report.html"
+    run = Run(id="a", workload="array_sum", cluster="c")
+    path.write_text(report_html(run, Batch(start + 10, tasks_of(tasks), recorded=True)))
+    shown = offline(path.as_uri())
+    stream = shown.locator(".bk-Figure").first
+    assert coloured(stream) > 0
+    shown.evaluate(
+        "([start, end]) => Bokeh.documents.at(-1).get_model_by_name('time').setv({start, end})",
+        [1000 * (start + 3), 1000 * (start + 5)],
+    )
+    shown.wait_for_timeout(500)
+    assert coloured(stream) == 0
 
 
 def test_on_a_phone_a_report_shows_all_columns_of_its_modes(tmp_path: Path, page: Page) -> None:

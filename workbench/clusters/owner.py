@@ -37,6 +37,8 @@ _NEVER = 1e9  # seconds
 def own(name: str, *, worker_start: str = "spawn") -> int:
     """Start the cluster whose record is on disk and keep the record current until it ends; return the exit code."""
     logging.basicConfig(format="%(asctime)s - %(name)s - %(levelname)s - %(message)s", level=logging.INFO)
+    # Dask logs each question of ours to the scheduler, several a second while a page shows the cluster.
+    logging.getLogger("distributed.worker").addFilter(lambda record: "out-of-band" not in str(record.msg))
     # Before its first worker Dask imports all that its forkserver might preload (pandas: a second, 67 MB), though ours
     # already runs. No setting prevents that; a Dask without this name only starts more slowly.
     distributed.utils._forkserver_preload_set = True

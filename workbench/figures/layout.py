@@ -17,6 +17,8 @@ from bokeh.models import (
     Column,
     ColumnDataSource,
     Div,
+    FixedTicker,
+    LinearAxis,
     Range1d,
     WheelZoomTool,
 )
@@ -150,6 +152,9 @@ def _stream(theme: Theme, time: Range1d, sources: dict[str, ColumnDataSource]) -
     plot.add_tools(wheel, BoxZoomTool(dimensions="width"))
     plot.toolbar.active_scroll = wheel
     name_lanes(plot, "tasks", sources["lanes"])
+    # BokehJS draws the outline of a later task that isn't in view at the right edge of the plot. An axis covers it.
+    cover = LinearAxis(ticker=FixedTicker(ticks=[]), axis_line_color=theme.background, axis_line_width=3)
+    plot.add_layout(cover, "right")
     return plot
 
 

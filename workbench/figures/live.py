@@ -415,7 +415,7 @@ class LiveFigure:
             return f"{tasks} being computed. Each appears here when it is finished."
         if any(count["done"] or count["erred"] for count in self._counts.values()):
             return "No task has ended since this was opened. Each appears here when it is finished."
-        return escape(f"No tasks yet on {self.name}. Each appears here when it is finished.")
+        return escape(f"No tasks on {self.name} since this was opened. Each appears here when it is finished.")
 
     def _worker_names(self) -> str:
         workers = self._workers()

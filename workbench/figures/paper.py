@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LACKING = f"There are no pictures: they need the extra pictures ({install('pictures')})."
+"""Message where Matplotlib isn't installed."""
+
 _INCHES = (6.3, 4.2)
 _PLAIN: dict[str, Any] = {"text.parse_math": False}
 """Settings against TeX: Matplotlib would interpret dollars in names, and fail."""
@@ -40,7 +43,7 @@ _MOST_NAMED = 24
 def write_picture(picture: Picture, file: BinaryIO, kind: str) -> None:
     """Write one picture as a kind of `targets.PICTURES`. Raises MissingError if Matplotlib isn't installed."""
     if not can_write():
-        raise MissingError(f"Pictures in files need Matplotlib: install the extra pictures ({install('pictures')}).")
+        raise MissingError(LACKING)
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

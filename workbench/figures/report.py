@@ -18,7 +18,7 @@ from workbench.figures.reactions import script
 from workbench.figures.run_pictures import measurements_html, pictures_html
 from workbench.markup import folded, joined, paragraph, script_json, tag
 from workbench.monitor.events import Batch
-from workbench.runs.facts import STYLE, TITLES, details_html, facts, facts_html
+from workbench.runs.facts import STYLE, TITLES, details_html, facts, facts_html, listed_values
 from workbench.runs.run import SIMULATED, Run
 from workbench.workloads.listing import title_of
 
@@ -121,7 +121,7 @@ def _heading(run: Run) -> Markup:
         )
     )
     status = tag("span", run.status, class_=f"status {tone}")
-    return tag("h1", titled(run), status) + paragraph(place)
+    return tag("h1", titled(run), status) + paragraph(listed_values(run.parameters)) + paragraph(place)
 
 
 def titled(run: Run) -> str:

@@ -7,10 +7,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from workbench.errors import install
 from workbench.figures.answers import Picture
 from workbench.figures.bandwidth import bandwidth_html
-from workbench.figures.paper import can_write, page_png
+from workbench.figures.paper import LACKING, can_write, page_png
 from workbench.figures.topology import topology_html, topology_of
 from workbench.markup import fragment, paragraph, tag
 from workbench.runs.run import ON_SIMULATED
@@ -19,7 +18,7 @@ from workbench.runs.run import ON_SIMULATED
 def pictures_html(pictures: Sequence[Picture]) -> Markup:
     """Return pictures of an answer, each with its title."""
     if pictures and not can_write():
-        return paragraph(f"The report has no pictures: they need the extra pictures ({install('pictures')}).")
+        return paragraph(LACKING)
     return fragment(*(tag("figure", tag("figcaption", each.title), _image(each)) for each in pictures))
 
 

@@ -184,7 +184,10 @@ def _again(context: Context, run: Mapping[str, Any]) -> Markup:
         row.append(link("Save HTML", title="The report as a file", **page))
     if workload:
         again: dict[str, Any] = {**action("run", **body), **opens_result()}
-        change: dict[str, Any] = {"data_choose": {"workload": workload, **form}, "data_reveal": "wb-section-workloads"}
+        change: dict[str, Any] = {
+            "data_choose": {"workload": workload, **form},
+            "data_reveal": "wb-fold-more-fields wb-section-workloads",
+        }
         title = f"On {on}" if on else "Start a cluster first"
         row.append(button("Run again", disabled=on is None, title=title, **again, data_workbench="run-again"))
         row.append(button("Change", title="Fill the form with its parameters", **change, data_workbench="run-change"))
@@ -260,10 +263,14 @@ def _marks(run: Mapping[str, Any]) -> Markup:
 
 def pictures(context: Context, run_id: str) -> Markup:
     """Return the first picture of a run's answer, and the others folded."""
+    from workbench.figures.paper import LACKING, can_write
     from workbench.views.run_files import small_pictures
 
     found = context.session.show(run_id)
-    drawn = [_picture(found, *each) for each in small_pictures(found.id, _array_bytes(found))]
+    pictures_ = small_pictures(found.id, _array_bytes(found))
+    if pictures_ and not can_write():
+        return paragraph(LACKING)
+    drawn = [_picture(found, *each) for each in pictures_]
     first, others = tag("div", *drawn[:1], class_="wb-Pictures", data_workbench="run-pictures"), ""
     if drawn[1:]:
         inside = tag("div", *drawn[1:], class_="wb-Pictures")
@@ -279,8 +286,8 @@ def _picture(run: Run, name: str, title: str, png: str) -> Markup:
     """Return a picture that a click enlarges, with a button that saves it."""
     file = {"data_page": f"{API}/runs/{run.id}/pictures/{quote(name, safe='')}", "data_save": f"{run.id}-{name}.png"}
     save = icon_button("download", f"Save {title} as PNG", **file, data_workbench="save-picture")
-    image = tag("img", src=f"data:image/png;base64,{png}", alt=title) if png else ""
-    enlarge = tag("button", image, type="button", title="Enlarge", data_enlarge=True) if png else ""
+    image = tag("img", src=f"data:image/png;base64,{png}", alt=title)
+    enlarge = tag("button", image, type="button", title="Enlarge", data_enlarge=True)
     return tag("figure", enlarge, tag("figcaption", tag("span", title), save), class_="wb-Drawn")
 
 

@@ -132,8 +132,9 @@ def latest(context: Context, workload: str) -> Markup:
     status, words = run["status"], run["status"]
     if status in ACTIVE and run["started"]:
         words = joined((far(run), duration(round(time.time() - run["started"]))))
-    elif status == "done" and run["seconds"] is not None:
-        words = duration(run["seconds"])
+    else:
+        took = duration(run["seconds"]) if status == "done" and run["seconds"] is not None else status
+        words = f"last: {took}"
     title = f"Last run: {joined((status, where_and_when(run)))}"
     id_ = run["id"]
     return tag(

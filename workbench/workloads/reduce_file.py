@@ -276,7 +276,7 @@ def _right(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
         return Check(passed=bool(same > 0 and beyond == 0), what=f"{words} {remarks}".strip())
     if value.ndim:
         # Check both ends and the middle of each remaining dimension.
-        of_what = f"{math.prod(min(3, length) for length in value.shape)} of the {value.size} values differ"
+        of_what = f"{math.prod(min(3, length) for length in value.shape)} of the {value.size} values"
         for axis, whole in enumerate(axis for axis in range(x.ndim) if axis not in axes):
             places = sorted({0, value.shape[axis] // 2, value.shape[axis] - 1})
             x, value = da.take(x, places, axis=whole), da.take(value, places, axis=axis)
@@ -285,7 +285,7 @@ def _right(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
         largest = float(np.abs(numbers[~np.isnan(numbers)]).max(initial=0))
         n_added = math.prod(numbers.shape[axis] for axis in axes)
     else:
-        got, of_what, n_added = float(computed(client, value)[0]), "The value differs", x.size
+        got, of_what, n_added = float(computed(client, value)[0]), "The value", x.size
         parts = da.nansum(x, dtype="float64"), da.nanmin(x), da.nanmax(x)
         total, low, high = (float(each) for each in computed(client, *parts))
         largest = max(abs(low), abs(high))
@@ -303,7 +303,9 @@ def _right(results: Mapping[str, Any], client: Client | None, **resolved: Any) -
     same = (
         np.array_equal(got, expected, equal_nan=True) if what in _EXACT else (np.isnan(got) == np.isnan(expected)).all()
     )
-    words = f"{of_what} from NumPy's by at most {off:.1e} ({allowed:.1e} allowed)."
+    words = f"{of_what} compared with NumPy's: " + (
+        f"they differ by at most {off:.1e} ({allowed:.1e} allowed)." if off or not same else "equal."
+    )
     return Check(passed=off <= allowed and bool(same), what=f"{words} {remarks}".strip(), rounding=allowed)
 
 
