@@ -61,7 +61,7 @@ def test_a_person_picks_cpu_starts_runs_and_watches_in_both_themes_and_nothing_i
     expect(cluster).to_contain_text("2 workers × 1 thread")
     hook(cluster, "watch").click()
     figure = page.locator('[id="dask-workbench-tab-watch:cluster:picked-otter"] .wb-Figure')
-    expect(figure).to_contain_text("No tasks yet", timeout=MINUTE)
+    expect(figure).to_contain_text("No tasks on picked-otter", timeout=MINUTE)
     before = coloured(figure)
 
     run = run_workload(page, "compressed_svd", size="64MiB", k="5")
@@ -75,7 +75,7 @@ def test_a_person_picks_cpu_starts_runs_and_watches_in_both_themes_and_nothing_i
     expect(hook(result, "figure").locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
     screenshot("result-light")
     page.locator(".lm-TabBar-tab", has_text="picked-otter").click()
-    expect(figure).not_to_contain_text("No tasks yet")
+    expect(figure).not_to_contain_text("No tasks on picked-otter")
     page.wait_for_timeout(500)
     screenshot("watch-light")
     assert coloured(figure) > before + 5_000

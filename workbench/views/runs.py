@@ -132,9 +132,8 @@ def latest(context: Context, workload: str) -> Markup:
     status, words = run["status"], run["status"]
     if status in ACTIVE and run["started"]:
         words = joined((far(run), duration(round(time.time() - run["started"]))))
-    else:
-        took = duration(run["seconds"]) if status == "done" and run["seconds"] is not None else status
-        words = f"last: {took}"
+    elif status == "done" and run["seconds"] is not None:
+        words = f"last: {duration(run['seconds'])}"
     title = f"Last run: {joined((status, where_and_when(run)))}"
     id_ = run["id"]
     return tag(
