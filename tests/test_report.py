@@ -7,7 +7,7 @@ import pytest
 from tests.feeds import tasks_of
 from workbench.figures.report import report_html
 from workbench.monitor.events import Batch, Progress, Task, WorkerSample
-from workbench.runs.run import Run
+from workbench.runs.run import WATCHED, Run
 
 START = 1_700_000_000.0
 RUN = {
@@ -105,6 +105,12 @@ def test_the_report_has_bokeh_and_both_themes_in_it(page):
     assert page.count('"patches": [') == 2
     assert page.count('"name": "tasks"') == 2
     assert "root.Bokeh" in page or "Bokeh =" in page
+
+
+def test_the_parameters_are_on_top_but_the_text_of_a_cell_is_not():
+    assert '</h1><p class="wb-Muted">size=2GiB</p>' in re.sub(r"<span.*?</span>", "", report_of(RUN))
+    watched = RUN | {"workload": WATCHED, "title": "sums", "parameters": {"source": "print(1)"}}
+    assert "print(1)" not in report_of(watched).partition("<h1>")[2].partition("<h2>")[0]
 
 
 def test_the_error_of_a_failed_run_is_on_top():

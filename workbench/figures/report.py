@@ -18,7 +18,7 @@ from workbench.figures.reactions import script
 from workbench.figures.run_pictures import measurements_html, pictures_html
 from workbench.markup import folded, joined, paragraph, script_json, tag
 from workbench.monitor.events import Batch
-from workbench.runs.facts import STYLE, TITLES, details_html, facts, facts_html, listed_values
+from workbench.runs.facts import STYLE, TITLES, details_html, facts, facts_html
 from workbench.runs.run import SIMULATED, Run
 from workbench.workloads.listing import title_of
 
@@ -68,7 +68,7 @@ def report_html(run: Run, events: Batch | None, pictures: Sequence[Picture] = ()
     time = facts_html(run_facts, "time")
     body = tag(
         "main",
-        _heading(run),
+        _heading(run, next((each.text for each in run_facts if each.label == "Parameters"), "")),
         facts_html(run_facts, "error"),
         facts_html(run_facts, "answer"),
         pictures_html(pictures),
@@ -109,7 +109,7 @@ def _colored(theme: Theme) -> str:
     return style
 
 
-def _heading(run: Run) -> Markup:
+def _heading(run: Run, parameters: str) -> Markup:
     tone = {"done": "wb-mod-passed", "failed": "wb-mod-wrong", "lost": "wb-mod-wrong"}.get(run.status, "wb-Muted")
     began = run.started or run.created
     place = joined(
@@ -121,7 +121,7 @@ def _heading(run: Run) -> Markup:
         )
     )
     status = tag("span", run.status, class_=f"status {tone}")
-    return tag("h1", titled(run), status) + paragraph(listed_values(run.parameters)) + paragraph(place)
+    return tag("h1", titled(run), status) + paragraph(parameters) + paragraph(place)
 
 
 def titled(run: Run) -> str:

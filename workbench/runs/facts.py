@@ -209,15 +209,14 @@ def _parameters(run: Run) -> Iterator[Fact]:
         and given.get(name) != value
         and name != "source"
     }
-    yield Fact("Parameters", listed_values(given), "parameters")
-    yield Fact("As used", listed_values(used), "parameters")
-    yield Fact("Settings", listed_values(run.settings or {}), "parameters")
+    yield Fact("Parameters", _listed(given), "parameters")
+    yield Fact("As used", _listed(used), "parameters")
+    yield Fact("Settings", _listed(run.settings or {}), "parameters")
     yield Fact("Notes", "\n".join(run.notes), "parameters")
     yield Fact("Code", count(source.count("\n") + 1, "line") if source else "", "parameters", detail=source)
 
 
-def listed_values(values: Mapping[str, Any]) -> str:
-    """Return values with their names as text: 'k=3, path=digits.npy'."""
+def _listed(values: Mapping[str, Any]) -> str:
     texts = (
         (name, f"({plain(each)})" if isinstance(each, list | tuple) else plain(each)) for name, each in values.items()
     )
