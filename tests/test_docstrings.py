@@ -48,7 +48,7 @@ def read_nodes(path: Path) -> list[ast.AST]:
 def read_docstrings(holding: str = "") -> Iterator[tuple[Path, int, str]]:
     """All of the package's files that hold a text, those of attributes too: file, line and text."""
     for path in sorted((ROOT / "workbench").rglob("*.py")):
-        if holding not in path.read_text():
+        if holding not in path.read_text(encoding="utf-8"):
             continue
         for node in read_nodes(path):
             match node:

@@ -142,8 +142,6 @@ def _figure(theme: Theme, events: Batch) -> dict[str, Any]:
     figure = LiveFigure(theme.name, refines=False)
     figure.feed([events])
     most = max(_RECTANGLES, _RECTANGLES_PER_LANE * len(figure.timeline.lanes))
-    patches = [*figure.patches(), *figure.show_range(*figure.window(), _WIDTH, limit=most)]
-    # Of a source that is filled twice, only the second content.
-    last = {patch.source: patch for patch in patches if patch.mode == "replace"}
-    kept = [patch.values() for patch in patches if last.get(patch.source, patch) is patch]
-    return {"item": item(theme.name), "patches": kept}
+    # The range first: it draws the tasks, so that the other patches don't draw them at the resolution of a screen.
+    patches = [*figure.show_range(*figure.window(), _WIDTH, limit=most), *figure.patches()]
+    return {"item": item(theme.name), "patches": [patch.values() for patch in patches]}

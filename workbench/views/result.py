@@ -264,13 +264,12 @@ def _marks(run: Mapping[str, Any]) -> Markup:
 def pictures(context: Context, run_id: str) -> Markup:
     """Return the first picture of a run's answer, and the others folded."""
     from workbench.figures.paper import LACKING, can_write
-    from workbench.views.run_files import small_pictures
+    from workbench.views.run_files import pictures_of, small_pictures
 
     found = context.session.show(run_id)
-    pictures_ = small_pictures(found.id, _array_bytes(found))
-    if pictures_ and not can_write():
-        return paragraph(LACKING)
-    drawn = [_picture(found, *each) for each in pictures_]
+    if not can_write():
+        return paragraph(LACKING if pictures_of(found) else "")
+    drawn = [_picture(found, *each) for each in small_pictures(found.id, _array_bytes(found))]
     first, others = tag("div", *drawn[:1], class_="wb-Pictures", data_workbench="run-pictures"), ""
     if drawn[1:]:
         inside = tag("div", *drawn[1:], class_="wb-Pictures")

@@ -76,12 +76,12 @@ def pictures_of(run: Run) -> tuple[Picture, ...]:
 def small_pictures(run_id: str, n_bytes: int) -> tuple[tuple[str, str, str], ...]:
     """Return the name, the title and a small PNG in base64 of each picture of a run.
 
-    `n_bytes`, the size of the saved arrays, is part of the cache's key. Without Matplotlib, the PNG is empty.
+    `n_bytes`, the size of the saved arrays, is part of the cache's key.
     """
-    from workbench.figures.paper import can_write, page_png
+    from workbench.figures.paper import page_png
 
-    pictures, is_drawn = pictures_of(store.get(run_id)), can_write()
-    return tuple((each.name, each.title, page_png(each, is_small=True) if is_drawn else "") for each in pictures)
+    pictures = pictures_of(store.get(run_id))
+    return tuple((each.name, each.title, page_png(each, is_small=True)) for each in pictures)
 
 
 def picture_of(run: Run, name: str | None = None) -> Picture:

@@ -1,5 +1,5 @@
 import { apply, embed } from '../page/bokeh';
-import type { IBokeh, IBokehRange } from '../page/bokeh';
+import type { IBokeh, IBokehRange, IEmbedded } from '../page/bokeh';
 import type { IPatch } from '../tokens';
 
 interface IDrawn {
@@ -14,7 +14,7 @@ export default function report(figures: Record<'light' | 'dark', IDrawn>): void 
   const bokeh = (window as unknown as { Bokeh: IBokeh }).Bokeh;
   const dark = matchMedia('(prefers-color-scheme: dark)');
   const place = document.getElementById('figure')!;
-  let shown: Awaited<ReturnType<typeof embed>> | undefined;
+  let shown: IEmbedded | undefined;
   const show = async () => {
     shown?.dispose();
     const { item, patches } = structuredClone(figures[dark.matches ? 'dark' : 'light']);
