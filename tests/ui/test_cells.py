@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import Lab
 from tests.ui.steps import MINUTE, OpenLab, Screenshot, change_theme, coloured, open_notebook, run_cell, write_notebook
+from tests.waiting import until
 
 CELLS = (
     """import time
@@ -24,25 +25,24 @@ watch""",
 )
 
 
-COUNTED = (
-    """Bokeh.documents.map(each => each.get_model_by_name('progress')?.data.count.join()).filter(Boolean).at(-1)"""
-)
-"""Progress shown by the last figure that has any."""
+COUNTED = """cell => [...Bokeh.index].find(view => cell.contains(view.el))
+    ?.model.document.get_model_by_name('progress').data.count.join()"""
 
 
 def find_bokeh(page: Page) -> None:
     """Make the BokehJS that all figures of the page share a variable of the page."""
-    wait_until(page, "window.__dask_workbench_bokeh__?.size")
+    page.wait_for_function("() => window.__dask_workbench_bokeh__?.size", timeout=MINUTE)
     page.evaluate("async () => { window.Bokeh = await [...window.__dask_workbench_bokeh__.values()][0] }")
 
 
-def counted(page: Page) -> int:
-    """Return the number of tasks that are done."""
-    return int(page.evaluate(COUNTED).partition(" / ")[0])
+def counted(cell: Locator) -> str:
+    """Return the progress that the figure of a cell shows, such as "3 / 20", once it is in view: it is drawn only there."""
+    cell.locator(".wb-Figure").scroll_into_view_if_needed()
+    return str(cell.evaluate(COUNTED))
 
 
-def wait_until(page: Page, true: str) -> None:
-    page.wait_for_function(f"() => {true}", timeout=MINUTE)
+def wait_for_count(cell: Locator, end: str) -> None:
+    until(lambda: counted(cell).endswith(end), MINUTE / 1000)
 
 
 def test_figures_are_live_in_cells_and_there_again_after_a_reload(
@@ -58,7 +58,7 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     expect(stream.locator(".bk-Figure").first).to_be_visible(timeout=MINUTE)
     expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[4]:", timeout=MINUTE)
     find_bokeh(page)
-    wait_until(page, f"{COUNTED} === '20 / 20'")
+    wait_for_count(watch, "20 / 20")
     page.wait_for_timeout(500)
     assert coloured(watch) > 1_000
     assert coloured(stream) > 1_000
@@ -66,24 +66,24 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     # While the kernel computes, figures go on: they need no message from the page.
     cells.nth(3).locator(".cm-content").fill("naps(10)")
     run_cell(page, cells.nth(3))
-    wait_until(page, f"/ \\/ 200$/.test({COUNTED})")
-    assert counted(page) < 200
+    wait_for_count(watch, " / 200")
+    assert counted(watch) != "200 / 200"
     expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[*]:")
     screenshot("cells-light")
 
     # Paused, a figure stands still and catches up.
     watch.get_by_role("button", name="Pause").click()
-    before = counted(page)
+    before = counted(watch)
     page.wait_for_timeout(1_000)
-    assert counted(page) == before
+    assert counted(watch) == before
     watch.get_by_role("button", name="Follow").click()
     expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[5]:", timeout=MINUTE)
-    wait_until(page, f"{COUNTED} === '200 / 200'")
+    wait_for_count(watch, "200 / 200")
 
     change_theme(page, "JupyterLab Dark")
     host = watch.locator(".wb-Figure-host > div")
     expect(host).to_have_css("background-color", "rgb(33, 33, 33)", timeout=MINUTE)
-    wait_until(page, f"{COUNTED} === '200 / 200'")
+    wait_for_count(watch, "200 / 200")
     page.wait_for_timeout(500)
     screenshot("cells-dark")
 
@@ -92,7 +92,7 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     page = open_lab()
     expect(watch).to_contain_text("1 worker", timeout=MINUTE)
     find_bokeh(page)
-    wait_until(page, f"{COUNTED} === '200 / 200'")
+    wait_for_count(watch, "200 / 200")
 
     # Run again, the cell shows another figure, and the first one watches no more; nothing is left when the last closes.
     run_cell(page, cells.nth(2))
@@ -107,6 +107,6 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     page.wait_for_timeout(6_000)
     change_theme(page, "JupyterLab Light")
     expect(host).to_have_css("background-color", "rgb(255, 255, 255)", timeout=MINUTE)
-    wait_until(page, f"{COUNTED} === '200 / 200'")
+    wait_for_count(watch, "200 / 200")
     screenshot("cells-closed")
     assert page.locator("[data-mime-type='application/vnd.jupyter.stderr']").count() == 0
