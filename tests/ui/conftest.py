@@ -287,8 +287,11 @@ def _screenshot(page: Page, name: str) -> Path:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """Let the page know whether its test failed."""
+    """Let the page know whether its test failed, and print the end of JupyterLab's log with the failure."""
     report = yield
     if report.when == "call":
         item.failed = report.failed  # type: ignore[attr-defined]
+        lab = getattr(item, "funcargs", {}).get("lab")
+        if report.failed and isinstance(lab, Lab):
+            report.sections.append(("Log of JupyterLab", lab.log.read_text()[-3000:]))
     return report
