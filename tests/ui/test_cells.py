@@ -36,7 +36,7 @@ def find_bokeh(page: Page) -> None:
 
 
 def counted(cell: Locator) -> str:
-    """Return the progress that the figure of a cell shows, such as "3 / 20", once it is in view: it is drawn only there."""
+    """Return the progress in the figure of a cell, such as "3 / 20"; it is drawn only while it is in view."""
     cell.locator(".wb-Figure").scroll_into_view_if_needed()
     return str(cell.evaluate(COUNTED))
 
