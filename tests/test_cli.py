@@ -101,6 +101,8 @@ def a_kept_run(run_id="array_sum-aaaaaa", **changes):
         (["run", "array_sum", "--on", ""], "Give one such as 'cpu --workers 2'"),
         (["run", "array_sum", "--on", "cpu", "-p", "size"], "-p: given 'size', allowed is KEY=VALUE"),
         (["run", "array_sum", "--on", "cpu", "-p", "sise=1GiB"], "sise"),
+        (["run", "array_sum", "size=1GiB"], "Given 'size=1GiB' alone. A parameter is given as -p size=1GiB."),
+        (["run", "array_sum", "--frobnicate"], "Unknown: --frobnicate. See: workbench run --help"),
         (["run", "array_sum", "--on", "cpu", "-p", "seed=1", "-p", " seed=2"], "-p: seed is given twice"),
         (["run", "array_sum", "--on", "cpu", "-p", "size=-5"], "size"),
         (["run", "array_sum", "--on", "cpu", "-p", "size=nan"], "size"),
@@ -483,7 +485,7 @@ def test_a_run_that_fails_has_exit_code_1_and_a_sentence(up, capsys, tmp_path):
     told = json.loads(out)
     assert code == 1
     assert told["status"] == "failed" or not told["check"]["passed"]
-    assert err.startswith("workbench: The run ")
+    assert err.startswith(f"workbench: The run {told['id']} ")
     assert "Traceback" not in err
 
 

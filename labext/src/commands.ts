@@ -123,7 +123,12 @@ export function addCommands(app: JupyterFrontEnd, model: Model, notebooks: Noteb
   });
   commands.addCommand(Commands.section, {
     label: args => trans.__('Go to %1', sections(trans)[String(args['section'])]),
-    execute: args => skip(String(args['section']))
+    execute: async ({ section, reveal }) => {
+      await skip(String(section));
+      if (reveal) {
+        sidebar.page.reveal(String(reveal));
+      }
+    }
   });
   press(Commands.start, trans.__('Start the Chosen Hardware'), 'hardware', 'start');
   press(Commands.run, trans.__('Run the Chosen Workload'), 'workloads', 'run-button');

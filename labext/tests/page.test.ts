@@ -180,6 +180,12 @@ test('a click unfolds what it leads to', () => {
   expect(find('#x').hidden).toBe(false);
 });
 
+test('what is on another page is shown there', () => {
+  show('sidebar', '<button data-reveal="wb-fold-more wb-section-runs">Show</button>');
+  find('button').click();
+  expect(asked).toEqual([['dask-workbench:section', { section: 'runs', reveal: 'wb-fold-more wb-section-runs' }]]);
+});
+
 test('what can not be undone is asked first, and a click elsewhere takes that back', () => {
   show('sidebar', '<button data-action="delete_run" data-confirm="Delete?">D</button>');
   const button = find('button');

@@ -148,6 +148,15 @@ def test_a_function_of_any_file_is_found_run_and_changed_and_its_paths_are_brows
     hook(first, "run-change").click()
     expect(hook(page, "field-n")).to_have_value("300", timeout=MINUTE)
 
+    # The tab of its answer leads to the form, too, though the sidebar is closed and its section folded.
+    hook(page, "workload-eofs").click()
+    expect(hook(page, "field-n")).to_have_count(0, timeout=MINUTE)
+    section(page, "workloads", opened=False)
+    page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+    hook(page.locator(".wb-Wide"), "run-change").click()
+    expect(hook(page, "field-n")).to_have_value("300", timeout=MINUTE)
+    expect(hook(page, "field-n")).to_be_visible()
+
     # A path is browsed for whatever its parameter's name, and Esc closes that.
     hook(page, "browse-functions").click()
     hook(page, "browsed").get_by_text("reads.py").click(timeout=MINUTE)

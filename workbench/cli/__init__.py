@@ -93,7 +93,9 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
             raise BadInputError(f"Given {quoted(words[1])} first. Give the profile before its options.")
         arguments.rest = unknown
     elif unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if "parameters" in arguments and "=" in unknown[0] and not unknown[0].startswith("-"):
+            raise BadInputError(f"Given {quoted(unknown[0])} alone. A parameter is given as -p {unknown[0]}.")
+        raise BadInputError(f"Unknown: {' '.join(unknown)}. See: workbench {words[0]} --help")
     return arguments
 
 

@@ -196,17 +196,13 @@ def _report_run(run: Run, arguments: argparse.Namespace) -> int:
     """Print a finished run; return exit code 1 if it failed or its answer did not pass its check."""
     _show_run(run, arguments)
     if run.status != "done":
-        complain(f"The run {run.id} {_ending(run)}")
+        how = {"lost": "was lost", "cancelled": "was cancelled"}.get(run.status, run.status)
+        complain(f"The run {run.id} {how}.")
         return 1
     if run.check is not None and not run.check.passed:
         complain(f"The run {run.id} is done, but its answer did not pass the check: {run.check.what}")
         return 1
     return 0
-
-
-def _ending(run: Run) -> str:
-    how = {"failed": "failed", "lost": "was lost", "cancelled": "was cancelled"}.get(run.status, f"is {run.status}")
-    return f"{how}: {run.error}" if run.error else f"{how}."
 
 
 def add_run_commands(commands: Any) -> None:

@@ -23,7 +23,8 @@
  * data-page                 a page of the server, in a new tab of the browser; with data-save saved as a file of that name
  * data-enlarge              the picture in it, as large as the window
  * data-fold                 id of what a click opens and closes
- * data-reveal               ids of what a click opens, of which it brings the last into view
+ * data-reveal               ids of what a click opens, of which it brings the last into view; where this page has none,
+ *                           the command that shows a section is given them
  * data-copy                 copies the text that follows
  * data-first                the field that is selected when a fold is opened
  * data-drop                 of an input: a path that is dropped on it, or next to it in its section, becomes its value
@@ -183,8 +184,8 @@ export class Page {
     return Boolean(field);
   }
 
-  /** Unfold the elements of these ids and show where the last of them begins. */
-  reveal(ids: string): void {
+  /** Unfold the elements of these ids and show where the last of them begins; whether any is on this page. */
+  reveal(ids: string): boolean {
     const each = ids.split(' ');
     each.forEach(id => this._fold(id, true));
     window.requestAnimationFrame(() => {
@@ -195,6 +196,7 @@ export class Page {
       }
       last?.parentElement?.scrollIntoView({ block: 'start' });
     });
+    return each.some(id => this._find(id));
   }
 
   /** Unfold a section, show where it begins, and put the focus on its title; then click a button or open a fold. */
@@ -375,8 +377,9 @@ export class Page {
       first?.focus();
       first?.select();
     }
-    if (reveal) {
-      this.reveal(reveal);
+    if (reveal && !this.reveal(reveal)) {
+      // It is on another page, such as the sidebar when this is a tab.
+      this._channel.command('dask-workbench:section', { section: reveal.split('wb-section-').at(-1), reveal });
     }
     if (copy !== undefined) {
       this._channel.copy(button.nextElementSibling?.textContent ?? '');

@@ -73,6 +73,7 @@ export function mountPage(node: HTMLElement, host: IHost, { view, alone }: IOpti
       show(`watch:${kind}:${name}`, title ?? name);
     },
     'dask-workbench:view': ({ view, label }) => show(view, label),
+    'dask-workbench:section': ({ reveal }) => page.reveal(reveal),
     'dask-workbench:cell': ({ text, type, run }) => insert(text, type ?? 'markdown', Boolean(run) || !type)
   };
   const channel: IChannel = {
