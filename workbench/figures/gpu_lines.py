@@ -21,6 +21,7 @@ from workbench.figures.gpus import HELD_BACK, absences, numbered
 from workbench.figures.patch import Patch, columns, room_for
 from workbench.figures.samples import Segments, extremes, line
 from workbench.hardware.gauges import GpuSample
+from workbench.hardware.sampling import NOT_YET
 from workbench.markup import fragment, tag
 from workbench.monitor.events import Batch, NoGpus
 
@@ -257,12 +258,16 @@ class GpuLines:
         for uuid in lost:
             reason = next(iter(self._series[uuid].latest.absent.values()), "it reports no values")
             yield f"{self.label(uuid)}: {reason}{'' if alone else '; the others go on'}."
+        missing = {uuid: self._series[uuid].latest.reasons(_NAMES) for uuid in self._order() if uuid not in lost}
         yield from absences(
-            {self.label(uuid): _absent(self._series[uuid].latest) for uuid in self._order() if uuid not in lost}
+            {
+                self.label(uuid): {name: reason for name, reason in reasons.items() if reason != NOT_YET}
+                for uuid, reasons in missing.items()
+            }
         )
 
 
-_ABSENT = {
+_NAMES = {
     "utilisation": "use",
     "memory_used": "memory",
     "memory_ours": "memory of our workers",
@@ -275,11 +280,6 @@ _ABSENT = {
     "nvlink_rx": "NVLink throughput",
 }
 """Names of values that may be missing; each other field is missing together with one of these."""
-
-
-def _absent(sample: GpuSample) -> dict[str, str]:
-    found = {words: sample.absent[field] for field, words in _ABSENT.items() if field in sample.absent}
-    return {words: reason for words, reason in found.items() if reason != "not read yet"}
 
 
 class GpuSeries:

@@ -47,7 +47,7 @@ def gpu_list(
     if not rows:
         return Markup("")
     # A GPU with slices has its use and memory in the slices.
-    absent = {device.called: _absent(gauge) for device, gauge in rows if device.choosable}
+    absent = {device.called: _row_reasons(gauge) for device, gauge in rows if device.choosable}
     items = [_item(device, gauge, place, choice) for device, gauge in rows]
     if below := fragment(*map(paragraph, absences(absent))):
         items.append(tag("li", below, class_="wb-Gpu", style="grid-column: 1 / -1"))
@@ -176,8 +176,8 @@ def _process_name(pid: int) -> str:
         return f"process {pid}"
 
 
-def _absent(gauge: GpuSample) -> dict[str, str]:
-    """Return the reasons for values that a row would show, by name: 'reading' for all of them together."""
-    found = {name: gauge.absent[field] for field, name in _SHOWN.items() if field in gauge.absent}
-    alike = len(found) == len(_SHOWN) and len(set(found.values())) == 1
-    return {"reading": next(iter(found.values()))} if alike else found
+def _row_reasons(gauge: GpuSample) -> dict[str, str]:
+    """Return why a row lacks values, by name: 'reading' for all of them together."""
+    reasons = gauge.reasons(_SHOWN)
+    alike = len(reasons) == len(_SHOWN) and len(set(reasons.values())) == 1
+    return {"reading": next(iter(reasons.values()))} if alike else reasons

@@ -62,6 +62,10 @@ class GpuSample:
     """Reasons by field, such as {"power": "not supported by this GPU"}."""
     simulated: bool = False
 
+    def reasons(self, names: Mapping[str, str]) -> dict[str, str]:
+        """Return why values are missing, by name; `names` has the names of the fields to look at."""
+        return {name: self.absent[field] for field, name in names.items() if field in self.absent}
+
 
 def sample_of(reading: Mapping[str, Any]) -> GpuSample:
     """Convert a reading of `workbench.hardware.sampling` to a sample."""
