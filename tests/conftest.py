@@ -115,6 +115,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_BROWSERS):
             item.add_marker("ui")
+            # A signal ends Playwright's loop, and the next step of the test or of its clean-up then waits for ever.
+            item.add_marker(pytest.mark.timeout(600, method="thread"))
     items.sort(key=_place)
 
 

@@ -102,14 +102,12 @@ def test_a_person_picks_cpu_starts_runs_and_watches_in_both_themes_and_nothing_i
 
     # The figure follows the theme of the page.
     change_theme(page, "JupyterLab Dark")
-    try:
-        page.locator(".lm-TabBar-tab", has_text="picked-otter").click()
-        page.wait_for_timeout(1000)
-        brightness = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("L")).astype(float)
-        assert np.median(brightness) < 80
-        screenshot("watch-dark")
-    finally:
-        change_theme(page, "JupyterLab Light")
+    page.locator(".lm-TabBar-tab", has_text="picked-otter").click()
+    page.wait_for_timeout(1000)
+    brightness = np.asarray(Image.open(io.BytesIO(figure.screenshot())).convert("L")).astype(float)
+    assert np.median(brightness) < 80
+    screenshot("watch-dark")
+    change_theme(page, "JupyterLab Light")
 
     hook(cluster, "stop").click()
     expect(hook(page, "cluster-picked-otter")).to_have_count(0, timeout=MINUTE)
