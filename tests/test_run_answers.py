@@ -257,7 +257,8 @@ def test_a_dataset_of_a_run_has_coordinates_along_several_dimensions(
     name: str | None, run: Run, quick_client: Any, tmp_path: Path
 ) -> None:
     lat = np.linspace(-80, 80, X.size).reshape(X.shape)
-    coords = {"lat": (("y", "x"), lat), "season": (("y",), np.arange(1000) % 4), "height": ((), 2.0)}
+    months = xarray.date_range("2000-01", periods=1000, freq="MS", calendar="360_day", use_cftime=True)
+    coords = {"lat": (("y", "x"), lat), "y": months, "season": (("y",), np.arange(1000) % 4), "height": ((), 2.0)}
     answer = dataset({"sst": (("y", "x"), da.from_array(X, chunks=(300, 20)), {"units": "K"})}, coords)
     with dask.config.set({"workbench.answers.each": "1kiB" if name else "1MiB"}):
         answers = answer_storage.leave(run.id, answer, target(tmp_path / name) if name else None, quick_client).answers
@@ -265,8 +266,10 @@ def test_a_dataset_of_a_run_has_coordinates_along_several_dimensions(
         np.testing.assert_array_equal(found["sst"], X)
         assert found["sst"].attrs["units"] == "K"
         np.testing.assert_array_equal(found["lat"], lat)
+        assert list(found["y"].values) == list(months)
         assert {key: each.dims for key, each in found.coords.items()} == {
             "lat": ("y", "x"),
+            "y": ("y",),
             "season": ("y",),
             "height": (),
         }

@@ -240,7 +240,7 @@ def _days(picked: Picked, time: str) -> np.ndarray[Any, Any] | None:
         return values.astype("float64")
     if values.dtype.kind == "M":
         return (values - values[0]) / np.timedelta64(1, "D")
-    if values.dtype.kind == "O" and hasattr(values[0], "calendar"):
+    if cf.has_calendar(values):
         return np.array([(each - values[0]).total_seconds() / 86400 for each in values])
     return None
 

@@ -213,7 +213,7 @@ def labels_along(array: xr.DataArray, dim: str) -> dict[str, Any]:
 def _is_ordered(array: xr.DataArray, dim: str) -> bool:
     """Return whether the values along a dimension are ordered, as times or numbers are, so that a line fits."""
     values = labels_along(array, dim).get(dim)
-    return dim in ("t", "time") if values is None else np.asarray(values).dtype.kind in "Mmif"
+    return dim in ("t", "time") if values is None else np.asarray(values).dtype.kind in "MmifO"
 
 
 def _pairs(name: str, array: xr.DataArray, counter: str, along: str, result: Mapping[str, Any]) -> Iterator[Picture]:

@@ -345,7 +345,7 @@ def _from_zarr(path: str, answers: Answers) -> xr.Dataset:
         attrs = each.attrs.asdict()
         data = dates(from_store(each) if name in answers.arrays else each[...], attrs)
         # Decoded dates have their unit and calendar already.
-        attributes = {key: value for key, value in attrs.items() if data.dtype.kind != "M" or key not in _COUNTED}
+        attributes = {key: value for key, value in attrs.items() if data.dtype.kind not in "MO" or key not in _COUNTED}
         if (array := answers.arrays.get(name)) is not None:
             arrays[name] = xr.Variable(array.dims, data, attributes)
         else:

@@ -44,7 +44,13 @@ def is_time(coord: Any) -> bool:
     """Return whether a coordinate counts time."""
     if coord.attrs.get("axis") == "T" or coord.attrs.get("standard_name") == "time" or coord.dtype.kind == "M":
         return True
-    return coord.dtype.kind == "O" and coord.size > 0 and hasattr(coord.values.flat[0], "calendar")
+    return has_calendar(coord.values)
+
+
+def has_calendar(values: Any) -> bool:
+    """Return whether values are cftime's dates, which xarray takes for calendars that NumPy's dates don't have."""
+    is_object = isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.size > 0
+    return is_object and all(hasattr(value, "calendar") for value in values.flat)
 
 
 def is_longitude(name: str, coord: Any) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from workbench import formats
 from workbench.errors import BadInputError, BadParameterError
 from workbench.storage import conventions, places, read_errors
-from workbench.storage.cf import variables
+from workbench.storage.cf import has_calendar, variables
 from workbench.storage.conventions import Stored
 from workbench.storage.places import Options, Place
 from workbench.storage.selecting import parse, positions, shown
@@ -146,19 +146,19 @@ def _of_files(source: Source, part: Any) -> Iterator[tuple[str, slice | int]]:
 
 
 def along(coords: Any, dims: Sequence[str]) -> dict[str, Any]:
-    """Return coordinates along these dimensions, and those of one value; dates of unusual calendars as text."""
+    """Return coordinates along these dimensions, and those of one value."""
     coordinates: dict[str, Any] = {}
     for name, each in coords.variables.items():
         values = plain(each.values)
         # A missing scalar, or a text, says nothing about the dimensions.
-        if set(each.dims) <= set(dims) and (each.ndim or (values.dtype.kind in "iufM" and values == values)):
+        if set(each.dims) <= set(dims) and (each.ndim or (values.dtype.kind in "iufMO" and values == values)):
             coordinates[str(name)] = each.dims, values, said(each.attrs)
     return coordinates
 
 
 def plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return values as formats hold them: objects, such as dates of unusual calendars, as text."""
-    if values.dtype.kind != "O":
+    """Return values as `storage.variables.encoded` takes them: objects as text, except dates of any calendar."""
+    if values.dtype.kind != "O" or has_calendar(values):
         return values
     texts = [getattr(value, "isoformat", value.__str__)() for value in values.flat]
     return np.array(texts, dtype="U").reshape(values.shape)

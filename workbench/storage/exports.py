@@ -156,8 +156,8 @@ def _npz(variables: Mapping[str, xr.Variable], path: Path, attrs: Mapping[str, A
 def _write_npy(each: xr.Variable, file: IO[bytes], folder: Path, count: Count) -> None:
     """Write an array as .npy to a file that is written from its beginning to its end; `folder` has room for a copy."""
     data = dates(each.data, each.attrs)
-    # Text has a fixed width: NumPy's files hold it without pickling.
-    data = np.array(data.tolist(), dtype="U") if data.dtype.kind == "T" else data
+    # Text has a fixed width, and dates of other calendars are text: NumPy's files hold both without pickling.
+    data = np.array(data.tolist(), dtype="U") if data.dtype.kind in "OT" else data
     header = {"descr": np.lib.format.dtype_to_descr(data.dtype), "fortran_order": False, "shape": data.shape}
     np.lib.format.write_array_header_1_0(file, header)
     if not isinstance(data, da.Array):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -12,11 +13,14 @@ import xarray as xr
 
 from workbench.errors import BadInputError
 from workbench.redaction import redacted
+from workbench.storage.cf import has_calendar
 
 _TEXT = np.dtypes.StringDType()
 _SPAN = {"s": "seconds", "us": "microseconds", "ns": "nanoseconds"}
 """Units of dates and durations, the coarsest first: nanoseconds since 1970 reach from 1678 to 2262 only."""
 _EPOCH = {unit: f"{name} since 1970-01-01" for unit, name in _SPAN.items()}
+_CALENDAR = "proleptic_gregorian"
+"""Calendar of NumPy's dates."""
 
 
 def dataset(
@@ -99,7 +103,9 @@ def _with_dims(variable: xr.Variable, renamed: Mapping[str, str]) -> xr.Variable
 
 def _equal(one: Any, other: Any) -> bool:
     """Return whether arrays are equal; grids on a sphere have places without a latitude, which is NaN in both."""
-    return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind in "fc")
+    calendars = {each.flat[0].calendar if has_calendar(each) else None for each in (one, other)}
+    # Dates of two calendars can't be compared.
+    return len(calendars) == 1 and np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind in "fc")
 
 
 def with_lengths(data: Any) -> Any:
@@ -133,7 +139,7 @@ def encoded(variable: xr.Variable) -> xr.Variable:
     else:
         # CuPy arrays are only copied to the host by an explicit `get`.
         data = np.asarray(data.get() if hasattr(data, "__cuda_array_interface__") else data)
-    if data.dtype.kind in "Mm":
+    if data.dtype.kind in "Mm" or has_calendar(data):
         data, attrs = _counted(data, attrs)
     if data.dtype.kind == "U" or (data.dtype.kind == "O" and all(isinstance(each, str) for each in data.ravel())):
         data = data.astype(_TEXT)
@@ -146,11 +152,15 @@ def encoded(variable: xr.Variable) -> xr.Variable:
 
 def _counted(data: Any, attrs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Encode dates and durations as whole numbers with a unit, by the conventions for climate and forecast data."""
+    if data.dtype.kind == "O":
+        unit = "us" if any(value.microsecond for value in data.flat) else "s"
+        encoding = {"units": _EPOCH[unit], "calendar": data.flat[0].calendar}
+        return xr.coders.CFDatetimeCoder().encode(_variable(data, encoding=encoding)).data, {**attrs, **encoding}
     is_date = data.dtype.kind == "M"
     kind = "datetime64" if is_date else "timedelta64"
     unit = next((unit for unit in _SPAN if ((data == data.astype(f"{kind}[{unit}]")) | np.isnat(data)).all()), "ns")
     # By this dtype xarray distinguishes durations from numbers of seconds.
-    encoding = {"units": _EPOCH[unit], "calendar": "proleptic_gregorian"} if is_date else {"units": _SPAN[unit]}
+    encoding = {"units": _EPOCH[unit], "calendar": _CALENDAR} if is_date else {"units": _SPAN[unit]}
     encoding |= {} if is_date else {"dtype": f"timedelta64[{unit}]"}
     return data.astype(f"{kind}[{unit}]").astype("int64"), {**attrs, **encoding}
 
@@ -162,4 +172,13 @@ def dates(data: Any, attrs: Mapping[str, Any]) -> Any:
     if str(attrs.get("dtype")).startswith("timedelta64"):
         return data.astype(attrs["dtype"])
     unit = next((unit for unit, sentence in _EPOCH.items() if sentence == attrs.get("units")), None)
+    if unit and attrs.get("calendar", _CALENDAR) != _CALENDAR:
+        # Numbers of another machine's record may be no dates, and cftime may be missing here: they stay numbers.
+        with contextlib.suppress(ValueError, OverflowError, ImportError):
+            return xr.coders.CFDatetimeCoder(use_cftime=True).decode(_variable(data, attrs)).data
+        return data
     return data.astype(f"datetime64[{unit}]") if unit else data
+
+
+def _variable(data: Any, attrs: Any = None, encoding: Any = None) -> xr.Variable:
+    return xr.Variable(tuple(f"axis_{axis}" for axis in range(data.ndim)), data, attrs, encoding)

@@ -346,7 +346,14 @@ def _unknown(length: float) -> bool:
 
 
 def _is_stored(data: Any) -> bool:
-    return data.ndim > 0 and data.dtype.kind in _STORED and (hasattr(data, "chunks") or data.nbytes <= LARGEST)
+    return data.ndim > 0 and _is_kept(data) and (hasattr(data, "chunks") or data.nbytes <= LARGEST)
+
+
+def _is_kept(data: Any) -> bool:
+    """Return whether values of this type are stored."""
+    from workbench.storage.cf import has_calendar
+
+    return data.dtype.kind in _STORED or has_calendar(data)
 
 
 def remarks(results: Mapping[str, Any], whose: str) -> tuple[str, ...]:
@@ -406,8 +413,7 @@ def _is_lost(array: Any) -> bool:
     """Return whether an array holds values that aren't stored; labels and object columns become text if possible."""
     if not (hasattr(array, "dtype") and array.ndim) or _is_of("xarray", "DataArray", array):
         return False
-    kind = (_of_column(array) if hasattr(array, "to_frame") else array).dtype.kind
-    return kind not in _STORED
+    return not _is_kept(_of_column(array) if hasattr(array, "to_frame") else array)
 
 
 def needs(lazy: Mapping[str, Any], threads_per_worker: int) -> Needs | None:
