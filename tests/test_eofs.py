@@ -145,6 +145,10 @@ def test_the_answer_is_a_dataset_with_the_coordinates_of_the_file(winds: str) ->
 
     assert dict(dataset.sizes) == {"mode": K, "lat": 9, "lon": 12, "time": 42}
     assert dataset.patterns.attrs["units"] == "m s-1"
+    assert dataset.explained_variance.attrs == {
+        "long_name": "squared singular value / (n - 1), n = 42",
+        "units": "(m s-1)2",
+    }
     np.testing.assert_array_equal(dataset.time, TIMES[12:54])
     expected = winds_of().u.sel(time=slice("1981", "1984-06"))
     expected = expected - expected.mean("time")
@@ -362,7 +366,7 @@ def test_a_gap_is_refused_with_its_place_when_it_is_gone_through_by_time(
         {"k": K, "path": str(tmp_path / "winds.zarr"), "variable": "u"}, threads=2, memory=60_000
     )
     where = f"time 1981-02-01, lat {LAT[place[0]]:g}, lon {LON[place[1]]:g}"
-    with pytest.raises(ValueError, match=rf"1 in 1 of the 108 places of a block, the first at {where}"):
+    with pytest.raises(ValueError, match=rf"1 in 1 of the 108 places of the grid, the first at {where}"):
         EOFS.build(parameters)
 
 

@@ -85,6 +85,34 @@ def test_dimensions_are_reduced_by_name_and_those_left_keep_their_coordinates(
     np.testing.assert_allclose(found.coords["lat"], np.linspace(-80, 80, 8))
 
 
+@pytest.mark.parametrize(
+    ("what", "attributes"),
+    [
+        ("mean", {"long_name": "mean of wind", "units": "m s-1"}),
+        ("percentile", {"long_name": "percentile 50 of wind", "units": "m s-1"}),
+        ("var", {"long_name": "variance of wind"}),
+    ],
+)
+def test_a_statistic_has_its_own_name_and_the_unit_of_what_is_reduced(
+    tmp_path: Path, quick_client: Any, what: str, attributes: dict[str, str]
+) -> None:
+    wind = xr.DataArray(CUBE, dims=("time", "lat", "lon"), attrs={"long_name": "wind", "units": "m s-1"})
+    wind.to_dataset(name="u").to_netcdf(tmp_path / "u.nc", engine="h5netcdf")
+
+    _, found = _computed(quick_client, path=str(tmp_path / "u.nc"), what=what, over="time")
+
+    assert found.attrs == attributes
+
+
+@pytest.mark.parametrize(
+    ("what", "over", "warns"), [("mean", "lat, lon", True), ("mean", "time", False), ("max", None, False)]
+)
+def test_a_mean_over_latitudes_says_that_it_is_not_weighted(tmp_path: Path, what: str, over: str, warns: bool) -> None:
+    notes = REDUCE.validate({"path": _file(tmp_path, "nc"), "what": what, "over": over}).notes
+
+    assert any("isn't weighted by area" in note for note in notes) == warns
+
+
 def test_coordinates_that_number_no_dimension_stay_with_what_is_left(tmp_path: Path, quick_client: Any) -> None:
     lat = np.linspace(-80, 80, 56).reshape(8, 7)
     coords = {"lat": (("y", "x"), lat), "season": ("time", np.arange(30) % 4), "region": ("x", list("aabbccd"))}

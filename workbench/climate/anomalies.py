@@ -196,10 +196,11 @@ def _refuse(
     inside = np.unravel_index(column, block.shape[1:])
     place = (start[0] + int(row), *(first + int(each) for first, each in zip(start[1:], inside, strict=True)))
     nothing = int((~finite).all(axis=1).sum())
-    others = f" At {nothing} of the {len(block)} times no place of the block has a value." if nothing else ""
+    part = "the grid" if block.shape[1:] == tuple(block_info[0]["shape"][1:]) else "a part of the grid"
+    others = f" At {nothing} of the {len(block)} times no place of {part} has a value." if nothing else ""
     others += "" if block.shape == tuple(block_info[0]["shape"]) else " Other blocks may have more."
     raise ValueError(
         f"{title} has values that are missing or not finite at some times only: {lacking.sum()} in "
-        f"{lacking.any(axis=0).sum()} of the {gaps.size} places of a block, the first at {where(place)}.{others} "
+        f"{lacking.any(axis=0).sum()} of the {gaps.size} places of {part}, the first at {where(place)}.{others} "
         "Choose missing='mean' to fill them, or missing='leave out' to leave those places out."
     )

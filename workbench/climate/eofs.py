@@ -68,7 +68,13 @@ Removal = Annotated[
         "calendar day if times are closer than months and each day has about five samples); or nothing."
     ),
 ]
-Detrend = Annotated[bool, Words("Also subtract the linear trend over time at each place.")]
+Detrend = Annotated[
+    bool,
+    Words(
+        "Also subtract the linear trend over time at each place. It is fitted by least squares together with the mean "
+        "or the seasonal cycle that is removed."
+    ),
+]
 Weights = Annotated[
     Literal["auto", "latitude", "none"],
     Words(
@@ -141,9 +147,10 @@ def eofs(
 
     Reads NetCDF, Zarr as written by xarray, and GRIB. A variable's mean or seasonal cycle at each place is subtracted,
     and optionally a trend; places are weighted by the square root of the cosine of their latitude. The SVD of these
-    anomalies gives patterns in the variable's units, time series with variance one, and the fraction of the variance
-    that each mode explains. North's rule shows if neighboring modes can be distinguished. The sign of each mode
-    makes the largest weighted value of its pattern positive.
+    anomalies gives patterns in the variable's units, time series with variance one, and the variance that each mode
+    explains, in squared units and as a fraction of the whole. Variances of n samples divide by n - 1. North's rule
+    shows if neighboring modes can be distinguished. The sign of each mode makes the largest weighted value of its
+    pattern positive.
     """
     from workbench.linalg import svd_compressed
 
@@ -404,14 +411,24 @@ def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
         "sampling_error": s**2 / n * math.sqrt(2 / grid.shape[0]),
         "singular_values": s,
     }
+    variance_units = {"units": _squared(picked.attrs["units"])} if "units" in picked.attrs else {}
+    by_mode_attributes = {
+        "explained_variance": {"long_name": f"squared singular value / (n - 1), n = {grid.shape[0]}", **variance_units},
+        "sampling_error": {"long_name": "sampling error of the explained variance by North's rule", **variance_units},
+    }
     patterns = maps / math.sqrt(n) * da.from_array(unit[None], chunks=((1,), *lengths))
     arrays = {
         "patterns": (("mode", *grid.features), patterns, attributes),
         "series": ((*grid.samples, "mode"), (u * math.sqrt(n)).reshape(*grid.lengths, len(s))),
-        **{name: ("mode", values) for name, values in by_mode.items()},
+        **{name: ("mode", values, by_mode_attributes.get(name)) for name, values in by_mode.items()},
     }
     sides = (datasets.along(picked.coords, dims) for dims in (grid.features, grid.samples))
     return dataset(arrays, next(sides) | next(sides) | modes)
+
+
+def _squared(units: object) -> str:
+    """Return the square of a unit as UDUNITS writes it: K2, or (m s-1)2."""
+    return f"{units}2" if str(units).isalpha() else f"({units})2"
 
 
 def _matrix(resolved: Mapping[str, Any]) -> da.Array:

@@ -14,7 +14,8 @@ import xarray as xr
 from pydantic import Field
 
 from workbench import formats
-from workbench.storage.datasets import along
+from workbench.storage import cf
+from workbench.storage.datasets import along, said
 from workbench.storage.finding import names_in
 from workbench.storage.formats.base import Found
 from workbench.storage.reading import array_of
@@ -70,6 +71,8 @@ Absent = Annotated[
 
 _EXACT = ("min", "max")
 """Statistics that are whole numbers for whole numbers."""
+_UNWEIGHTED = "The mean isn't weighted by area: cells near the poles count as much as those at the equator."
+_NAMES = {"std": "standard deviation", "var": "variance", "min": "minimum", "max": "maximum", "histogram": "histogram"}
 _WHOLE = 2**53
 """Number from which on double precision skips whole numbers."""
 
@@ -133,8 +136,20 @@ def reduce_file(
     reduced_dims = [dims[axis] for axis in axes]
     answer, edges = reduced(xr.DataArray(x, dims=dims), what, reduced_dims, percent, bins, skipna, str(found))
     coords = {} if found.coords is None or not answer.dims else along(found.coords, answer.dims)
-    labels = {"what": what, "dims": answer.dims, "coords": coords}
+    attributes = _attributes(found, f"percentile {percent:g}" if what == "percentile" else what)
+    labels = {"what": what, "dims": answer.dims, "coords": coords, "attributes": attributes}
     return answer.data, answer.data.ravel()[:20], gaps, edges, labels, seconds_to_make
+
+
+def _attributes(found: Found, what: str) -> dict[str, Any]:
+    """Return the attributes of a statistic: its name, and the unit where it is the array's."""
+    attributes = said(found.attributes)
+    name, units = attributes.get("long_name", found.array), attributes.get("units")
+    has_units = units is not None and what not in ("var", "histogram")
+    return {
+        **({"long_name": f"{_NAMES.get(what, what)} of {name}"} if name else {}),
+        **({"units": units} if has_units else {}),
+    }
 
 
 def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) -> Resolution:
@@ -158,7 +173,10 @@ def _resolved(given: Mapping[str, Any], cluster: Surroundings, **values: Any) ->
     }
     over = f" over {', '.join(dims[axis] for axis in axes)}" if axes else ""
     description = f"{values['what']}{over}: {' × '.join(rest) or 'one number'}."
-    return values | facts, (*found.remarks, description)
+    reduced_dims = [dims[axis] for axis in axes]
+    latitude = None if found.coords is None else cf.latitude_of(found.coords, reduced_dims)
+    notes = [_UNWEIGHTED] if values["what"] == "mean" and latitude is not None and latitude.size > 1 else []
+    return values | facts, (*found.remarks, description, *notes)
 
 
 def _found(values: Mapping[str, Any]) -> tuple[Found, tuple[int, ...], tuple[str, ...]]:
@@ -254,7 +272,7 @@ def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
     if labels["what"] == "histogram":
         edges = np.asarray(results["edges"])
         coords |= {"left": ("bin", edges[:-1]), "right": ("bin", edges[1:])}
-    return dataset({labels["what"]: (labels["dims"], results["value"])}, coords)
+    return dataset({labels["what"]: (labels["dims"], results["value"], labels["attributes"])}, coords)
 
 
 def _right(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
