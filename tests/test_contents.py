@@ -44,6 +44,15 @@ def test_variables_are_told_with_dimensions_and_what_can_be_chosen(tmp_path: Pat
     assert (time.length, time.first, time.last) == (120, "1980-01-01", "1989-12-01")
     assert set(found.choices["variable"]) == {"u", "v"}
     assert set(found.choices["samples"]) >= {"time", "lat", "lon", "time, lat"}
+    assert time.calendar is None
+
+
+def test_a_calendar_is_named_with_the_times_that_it_has(tmp_path: Path) -> None:
+    winds_of().convert_calendar("360_day", align_on="date").to_netcdf(tmp_path / "winds.nc", engine="h5netcdf")
+
+    (time,) = (each for each in _look(tmp_path / "winds.nc").dimensions if each.name == "time")
+
+    assert time.line() == "120, 1980-01-01 to 1989-12-01, calendar 360_day"
 
 
 def test_records_and_what_is_empty_are_told_and_not_offered(tmp_path: Path) -> None:

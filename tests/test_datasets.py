@@ -401,6 +401,7 @@ def test_files_of_a_series_are_read_as_one_in_the_order_of_their_times(tmp_path:
         told = look(path)
         assert told.n_bytes == sum(each.stat().st_size for each in (tmp_path / "series").iterdir())
         assert ("q", (10, 6, 5)) in {(each.name, each.shape) for each in told.arrays}
+        assert told.dimensions[0].line() == "40, 1980-01-01 to 1983-04-01"
         assert "the first of 4 files. They are read as one if they differ along one" in told.remarks[0]
 
 

@@ -25,7 +25,7 @@ from tests.waiting import until
 from workbench.clusters import records
 from workbench.errors import BadInputError, ConflictError, FailedError, NotFoundError
 from workbench.runs import failures, store
-from workbench.runs.facts import headline
+from workbench.runs.facts import facts, headline
 from workbench.runs.run import WATCHED, Run
 from workbench.runs.submit import finish, submit
 from workbench.session import Session
@@ -33,6 +33,7 @@ from workbench.storage import writing
 from workbench.storage.targets import target
 from workbench.workloads import function_results, importing, listing, template, user_functions
 from workbench.workloads.declaring import workload
+from workbench.workloads.values import Function
 
 FILE = '''
 from pathlib import Path
@@ -483,6 +484,8 @@ def test_what_xarray_knows_of_an_array_stays_with_it(tmp_path, name):
         assert float(found["height"]) == 2
         assert (found["sst"].attrs["units"], found["sst"].attrs["cells"]) == ("K", 3)
         assert found["sst"].attrs["valid_range"] == "[0.0, 400.0]"
+    with _saved(sst.rename("heat"), tmp_path / f"named-{name}") as found:
+        assert found["heat"].attrs["units"] == "K"
     stacked = sst.isel(time=0, drop=True).stack(place=("y", "x")).assign_coords(place_id=("place", np.arange(12)))
     with _saved({"of": stacked}, tmp_path / f"stacked-{name}") as found:
         assert set(found["of"].coords) == {"lat", "y", "x", "height", "place_id"}
@@ -556,8 +559,6 @@ def test_parts_whose_names_have_one_text_are_all_kept():
 
 def test_the_terminal_shows_each_part_by_the_name_that_it_was_given(capsys):
     from workbench import terminal
-    from workbench.runs.run import Run
-    from workbench.workloads.values import Function
 
     result = function_results.values(function_results.named({"energy": 3, "n": 1, "N": 2, 1: 4, "1": 5}, "f"))
     function = Function(reference="/mine.py:f", source="", sha="")
@@ -572,6 +573,15 @@ def test_the_terminal_shows_each_part_by_the_name_that_it_was_given(capsys):
         ["1", "4"],
         ["1_", "5"],
     ]
+
+
+@pytest.mark.parametrize(("notes", "texts"), [((), ["It returned nothing."]), (("x isn't kept.",), [])])
+def test_a_run_says_that_its_function_returned_nothing(notes, texts):
+    function = Function(reference="/mine.py:f", source="", sha="")
+    run = Run(
+        id="f-1", workload="f", cluster="c", status="done", created=0.0, function=function, result={}, notes=notes
+    )
+    assert [each.text for each in facts(run) if each.group == "answer"] == texts
 
 
 def test_what_is_masked_is_missing_and_no_number_and_long_doubles_are_said_to_be_shorter():

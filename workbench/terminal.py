@@ -255,10 +255,12 @@ def show_contents(contents: Contents) -> None:
     _print(_pairs({on_one_line(each.name or "array"): on_one_line(each.line()) for each in contents.arrays}))
     if contents.dimensions:
         rows = (
-            tuple(map(on_one_line, (each.name, str(each.length), each.first or "", each.last or "")))
+            tuple(
+                map(on_one_line, (each.name, str(each.length), each.first or "", each.last or "", each.calendar or ""))
+            )
             for each in contents.dimensions
         )
-        columns = zip(("dimension", ">length", "from", "to"), *rows, strict=True)
+        columns = zip(("dimension", ">length", "from", "to", "calendar"), *rows, strict=True)
         heads, *body = zip(*(each for each in columns if any(each[1:])), strict=True)
         _print()
         _print(_table(heads, body))

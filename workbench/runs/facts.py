@@ -120,6 +120,9 @@ def _one(value: Any) -> str:
 def _answer(run: Run) -> Iterator[Fact]:
     if run.simulated:
         yield Fact("SIMULATED", _SIMULATED, "answer", "warning")
+    # Notes say what a function returned that isn't stored.
+    if run.function is not None and run.status == "done" and not (run.result or run.answers or run.notes):
+        yield Fact("Answer", "It returned nothing.", "answer")
     yield from answer(run.workload, run.result, as_given=run.function is not None)
 
 

@@ -225,4 +225,4 @@ def shown(value: Any) -> str:
     if isinstance(value, (float, np.floating)):
         # Print the digits of its type without rounding errors: 0.1 for float32, 20200131 for a date as a number.
         return f"{float(str(value)):.10g}"
-    return str(value)[:19].removesuffix("T00:00:00")
+    return str(value)[:19].removesuffix("T00:00:00").removesuffix(" 00:00:00")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from workbench import formats
 from workbench.errors import BadInputError, MissingError
 from workbench.storage import datasets, places, sources
+from workbench.storage.cf import has_calendar
 from workbench.storage.decoders import check_decoders
 from workbench.storage.formats import format_of
 from workbench.storage.formats.base import FORMATS, Format, Held, check_any
@@ -22,6 +23,8 @@ from workbench.workloads import extensions
 
 _MOST = 500
 """Limit of listed arrays."""
+_MOST_FILES = 100
+"""Number of files that are opened for their coordinates, which takes about four seconds."""
 
 
 class Dimension(BaseModel, frozen=True):
@@ -31,10 +34,13 @@ class Dimension(BaseModel, frozen=True):
     length: int
     first: str | None = None
     last: str | None = None
+    calendar: str | None = None
+    """Calendar of its times by CF's name, where NumPy's dates don't have it."""
 
     def line(self) -> str:
         """Return everything but its name, on one line."""
-        return formats.count(self.length) + (f", {self.first} to {self.last}" if self.first is not None else "")
+        ends = f", {self.first} to {self.last}" if self.first is not None else ""
+        return f"{formats.count(self.length)}{ends}{f', calendar {self.calendar}' if self.calendar else ''}"
 
 
 class Contents(BaseModel, frozen=True):
@@ -73,7 +79,7 @@ def look(path: str, options: Options | None = None) -> Contents:
     if not place.is_url:  # whose server may not list what it has
         check_any(place, arrays)
     dimensions: tuple[Dimension, ...] = ()
-    if format.dims != "none" and not datasets.files_of(place) and any(each.dims for each in arrays):
+    if format.dims != "none" and any(each.dims for each in arrays):
         try:
             dimensions = _dimensions(place, arrays)
         except (BadInputError, MissingError) as err:
@@ -121,19 +127,27 @@ def _choices(arrays: tuple[Held, ...], dimensions: tuple[Dimension, ...]) -> dic
 
 def _dimensions(place: Place, arrays: tuple[Held, ...]) -> tuple[Dimension, ...]:
     """Return named dimensions with the ends of their coordinates, from each group that has some."""
+    if files := datasets.files_of(place):
+        variables = [each for each in arrays if each.has_numbers and each.name not in (each.dims or ())]
+        if not variables or len(files) > _MOST_FILES:
+            return ()
+        largest = max(variables, key=lambda each: len(each.dims or ()))
+        picked = datasets.pick(place.path, largest.name)
+        return tuple(_of_sizes(dict(zip(picked.dims, picked.shape, strict=True)), picked.coords))
     groups = dict.fromkeys(each.name.rpartition("/")[0] for each in arrays if each.dims)
     dimensions: dict[str, Dimension] = {}
     for group in list(groups)[:20]:
         source = sources.source_of(place, group or None)
         with places.sentences_about(place, sources.FORMATS), source.opened() as raw, source.decoded(raw) as dataset:
-            dimensions |= {each.name: each for each in _of_dataset(dataset)}
+            dimensions |= {each.name: each for each in _of_sizes(dataset.sizes, dataset.coords)}
     return tuple(dimensions.values())
 
 
-def _of_dataset(dataset: Any) -> Iterator[Dimension]:
-    for name, length in dataset.sizes.items():
-        ends: list[str | None] = [None, None]
-        if name in dataset.coords and length:
-            values = dataset.coords[name].values
-            ends = [shown(values[place]) for place in (0, -1)]
-        yield Dimension(name=str(name), length=int(length), first=ends[0], last=ends[1])
+def _of_sizes(sizes: Mapping[Any, int], coords: Any) -> Iterator[Dimension]:
+    for name, length in sizes.items():
+        facts: dict[str, str] = {}
+        if name in coords and length:
+            values = coords[name].values
+            facts = {end: shown(values[place]) for end, place in (("first", 0), ("last", -1))}
+            facts |= {"calendar": values[0].calendar} if has_calendar(values) else {}
+        yield Dimension(name=str(name), length=int(length), **facts)

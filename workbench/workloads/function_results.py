@@ -210,8 +210,16 @@ def arrays(results: Mapping[str, Any]) -> xr.Dataset:
     """Return all arrays of an answer, with names of their dimensions; columns of tables are arrays too."""
     from workbench.storage.variables import combined
 
-    parts = ((stored, make()) for _, stored, make in _pieces(_spread(results)))
+    parts = ((_own_name(results) or stored, make()) for _, stored, make in _pieces(_spread(results)))
     return combined({where: array for where, array in parts if _is_stored(array.data)})
+
+
+def _own_name(results: Mapping[str, Any]) -> str | None:
+    """Return the name of an array of xarray that is the only result; None for others, and for a coordinate alone."""
+    value = results.get("value")
+    if results.keys() != {"value"} or not _is_of("xarray", "DataArray", value):
+        return None
+    return None if value.name in (None, *value.coords, *value.dims) else _stored_name(value.name)
 
 
 def _stored_names(names: Iterable[Any]) -> dict[Any, str]:

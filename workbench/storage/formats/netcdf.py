@@ -67,8 +67,8 @@ def look_by_files(place: Place) -> Listed:
     """Return the arrays of the first of several files, and a message about the others."""
     files = datasets.files_of(place)
     arrays, _ = look_by_xarray(Place(files[0]))
-    lengths = f"Lengths are those of the first of {formats.count(len(files), 'file')}."
-    return arrays, (f"{lengths} They are read as one if they differ along one dimension alone.",)
+    shapes = f"Shapes are those of the first of {formats.count(len(files), 'file')}."
+    return arrays, (f"{shapes} They are read as one if they differ along one dimension alone.",)
 
 
 def read_dataset(path: str, array: str | None, options: dict[str, Any], *where: slice) -> np.ndarray[Any, Any]:
