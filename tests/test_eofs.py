@@ -527,7 +527,7 @@ def test_a_date_without_any_value_is_counted_and_named(tmp_path: Path) -> None:
 
     assert answer["samples_without_values"] == {"count": 1, "first": ["time 1980-08-01"]}
     assert "No place has a value at 1 sample, the first at time 1980-08-01." in answer["certificate"]["sentence"]
-    with pytest.raises(ValueError, match="At 1 of the 120 times no place of the block has a value"):
+    with pytest.raises(ValueError, match="At 1 of the 120 times no place of the grid has a value"):
         _run(**given)
     with pytest.raises(BadInputError, match="No place has a value at 1 sample, the first at time 1980-08-01"):
         _run(**given, missing="leave out")

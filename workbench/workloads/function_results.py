@@ -216,7 +216,7 @@ def arrays(results: Mapping[str, Any]) -> xr.Dataset:
 
 def _own_name(results: Mapping[str, Any]) -> str | None:
     """Return the name of an array of xarray that is the only result; None for others, and for a coordinate alone."""
-    value = results.get("value")
+    value: Any = results.get("value")
     if results.keys() != {"value"} or not _is_of("xarray", "DataArray", value):
         return None
     return None if value.name in (None, *value.coords, *value.dims) else _stored_name(value.name)
