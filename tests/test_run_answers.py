@@ -30,6 +30,7 @@ from workbench.runs.submit import finish, submit
 from workbench.session import Session
 from workbench.storage.targets import target
 from workbench.storage.variables import combined, dataset
+from workbench.storage.writing import write
 from workbench.workloads import template
 from workbench.workloads.svd import random_matrix
 
@@ -259,14 +260,17 @@ def test_a_dataset_of_a_run_has_coordinates_along_several_dimensions(
     lat = np.linspace(-80, 80, X.size).reshape(X.shape)
     months = xarray.date_range("2000-01", periods=1000, freq="MS", calendar="360_day", use_cftime=True)
     coords = {"lat": (("y", "x"), lat), "y": months, "season": (("y",), np.arange(1000) % 4), "height": ((), 2.0)}
-    answer = dataset({"sst": (("y", "x"), da.from_array(X, chunks=(300, 20)), {"units": "K"})}, coords)
+    sst = (("y", "x"), da.from_array(X, chunks=(300, 20)), {"units": "K"})
+    answer = dataset({"sst": sst, "at": ("y", months)}, coords)
     with dask.config.set({"workbench.answers.each": "1kiB" if name else "1MiB"}):
         answers = answer_storage.leave(run.id, answer, target(tmp_path / name) if name else None, quick_client).answers
     with store.update(run.id, answers=answers, status="done").dataset as found:
         np.testing.assert_array_equal(found["sst"], X)
         assert found["sst"].attrs["units"] == "K"
         np.testing.assert_array_equal(found["lat"], lat)
-        assert list(found["y"].values) == list(months)
+        write(found, target(tmp_path / "again.nc"), mark="again")
+        with xarray.open_dataset(tmp_path / "again.nc", engine="h5netcdf") as again:
+            assert list(found["y"].values) == list(again["at"].values) == list(months)
         assert {key: each.dims for key, each in found.coords.items()} == {
             "lat": ("y", "x"),
             "y": ("y",),

@@ -44,7 +44,7 @@ def is_time(coord: Any) -> bool:
     """Return whether a coordinate counts time."""
     if coord.attrs.get("axis") == "T" or coord.attrs.get("standard_name") == "time" or coord.dtype.kind == "M":
         return True
-    return has_calendar(coord.values)
+    return coord.dtype.kind == "O" and coord.size > 0 and hasattr(coord.values.flat[0], "calendar")
 
 
 def has_calendar(values: Any) -> bool:

@@ -136,6 +136,8 @@ def encoded(variable: xr.Variable) -> xr.Variable:
     data, attrs = variable.data, dict(variable.attrs)
     if is_lazy(variable):
         data = with_lengths(data.to_backend("numpy"))
+        # Dates of other calendars, read from an answer, are encoded as a whole: their unit depends on all.
+        data = data.compute(scheduler="threads") if data.dtype.kind == "O" else data
     else:
         # CuPy arrays are only copied to the host by an explicit `get`.
         data = np.asarray(data.get() if hasattr(data, "__cuda_array_interface__") else data)
