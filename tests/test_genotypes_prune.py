@@ -117,7 +117,7 @@ def test_answers_come_in_batches_whose_size_changes_nothing(monkeypatch: pytest.
 def test_an_answer_has_a_bit_for_each_place_of_a_window_however_many_are_linked() -> None:
     x = np.repeat(np.random.default_rng(0).integers(0, 3, (1, SAMPLES), np.uint8), ROWS, axis=0)
     ends = np.minimum(np.arange(ROWS) + 100, ROWS)
-    stays, linked = prune_module._Comparing(SAMPLES, 0.5, None)([pack(x)], ends, np.ones(ROWS, bool))
+    stays, linked = prune_module._Comparing(SAMPLES, 0.5, None)([pack(x)], ends, np.tile([True, False], (ROWS, 1)))
     assert stays.all()
     assert linked.nbytes <= ROWS * 13
     assert np.unpackbits(linked).sum() == (ends - np.arange(ROWS) - 1).sum()

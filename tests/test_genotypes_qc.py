@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from tests.test_genotypes_pca import bed_file
 from workbench.errors import BadInputError
-from workbench.genotypes import Genotypes, qc
+from workbench.genotypes import Genotypes, open_genotypes, pca, qc
 from workbench.genotypes.packing import pack
 from workbench.genotypes.qc import by_sample
 from workbench.storage.exports import table
@@ -53,6 +55,32 @@ def test_plink_2_prints_the_same_of_sites_and_samples(mid_p: bool, tmp_path: Pat
     np.testing.assert_allclose(found.frequency, numbers(told.with_suffix(".afreq"), "ALT_FREQS"), rtol=5.1e-6)
     assert found.counts[:, 1].tolist() == numbers(told.with_suffix(".hardy"), "HET_A1_CT").tolist()
     np.testing.assert_allclose(found.hwe, numbers(told.with_suffix(".hardy"), "MIDP" if mid_p else "P"), rtol=5.1e-6)
+
+
+@pytest.mark.parametrize("contig", ["X", "chrX", "24", "MT"])
+def test_sites_of_which_males_have_one_copy_have_no_p_and_stay_in_components_and_a_note_says_so(
+    contig: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    frequency = rng.uniform(0.2, 0.8, (40, 1))
+    x = rng.binomial(2, frequency, (40, 200))
+    x[20:, :100] = 2 * rng.binomial(1, frequency[20:], (20, 100))
+    path = bed_file(tmp_path, x.astype(np.uint8), ["1"] * 20 + [contig] * 20)
+    assert np.isnan(qc(path).hwe).tolist() == [False] * 20 + [True] * 20
+    assert pca(path, 2, hwe=1e-3, ld_prune=(2, 1)).kept.all()
+    for name, given, effect in (
+        ("genotype_qc", {}, "no Hardy-Weinberg p-value, and their frequencies count the one copy of males twice"),
+        ("genotype_pca", {"hwe": 1e-3}, "hwe doesn't exclude them"),
+        ("genotype_relatedness", {}, "left out of kinship"),
+    ):
+        validate, given = template(name).validate, {"path": path, **given}
+        assert any("20 variants on X, Y or mito" in each and effect in each for each in validate(given).notes)
+        assert not any("mito" in each for each in validate(given | {"autosomes_only": True}).notes)
+    variants = open_genotypes(path).variants
+    assert variants.contig is not None
+    dogs = np.where(np.arange(40) < 20, "38", "24" if contig == "24" else variants.contig)
+    other = replace(open_genotypes(path), variants=replace(variants, contig=dogs))
+    assert np.isnan(qc(other).hwe).any() == (contig != "24")
 
 
 @pytest.mark.parametrize("rows", [1, 254, 255, 256, 700])

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
+from tests.test_genotypes_pca import bed_file
 from tests.test_genotypes_qc import column, numbers, plink2
 from workbench.cli import main
 from workbench.compiled import installed
@@ -69,6 +70,17 @@ def test_plink_2_prints_the_same_table(compiled: bool, tmp_path: Path, monkeypat
     assert found.known[order].tolist() == numbers(told, "NSNP").tolist()
     for ours, theirs in (("hethet", "HETHET"), ("ibs0", "IBS0"), ("kinship", "KINSHIP")):
         np.testing.assert_allclose(table[ours][order], numbers(told, theirs), rtol=5.1e-6, atol=1e-12)
+
+
+def test_plink_2_leaves_out_the_same_variants(tmp_path: Path) -> None:
+    contigs = ["0", *("1",) * 300, *("X",) * 100, "XY", "Y", "MT"]
+    path = bed_file(tmp_path, family(404), contigs)
+    plink2(tmp_path, "--bfile", "study", "--make-king-table", "--out", "told")
+    found = kinship(path, -np.inf)
+    assert found.n_variants == 302
+    np.testing.assert_allclose(found.kinship, np.sort(numbers(tmp_path / "told.kin0", "KINSHIP"))[::-1], rtol=1e-4)
+    with pytest.raises(BadInputError, match=r"All 404 variants are on X, Y or mitochondria.* Give genotypes"):
+        kinship(bed_file(tmp_path, family(404), ["X"] * 404))
 
 
 def test_degrees_are_those_of_a_family_and_the_samples_to_remove_leave_no_pair(tmp_path: Path) -> None:

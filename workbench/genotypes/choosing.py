@@ -30,6 +30,9 @@ _REGION = re.compile(r"([^\s:,;]+):(\d+)-(\d+)")
 # RefSeq's names of the human chromosomes, of which 23 and 24 are X and Y.
 _REFSEQ = re.compile(r"nc_0000(0[1-9]|1\d|2[0-4])\.\d+")
 _AUTOSOMES = frozenset(map(str, range(1, 23)))
+# X, Y and mitochondria, the numbers being PLINK's. Its 25 and XY are parts of X that everyone has twice.
+_NOT_DIPLOID = frozenset(("x", "y", "m", "mt", "nc_012920.1"))
+_NOT_DIPLOID_NUMBERS = frozenset(("23", "24", "26"))
 _HEADS = ("FID", "IID")
 _SAVED = "REMOVE"
 """Header of the table that a run of genotype_relatedness saves."""
@@ -118,6 +121,36 @@ def some_on_x(genotypes: Genotypes) -> bool:
     """Return whether any variant is on the human X."""
     contigs = genotypes.variants.contig
     return contigs is not None and any(chromosome(str(name)) in ("x", "23") for name in set(contigs.tolist()))
+
+
+def not_diploid(genotypes: Genotypes) -> Matrix:
+    """Return a mask of the variants on X, Y and mitochondria, of which not everyone has two copies.
+
+    These are the variants that PLINK leaves out of kinship. Variants without contigs count as diploid, and so do those
+    on 23 to 26 where there are higher numbers: it is another species, in which these are autosomes.
+    """
+    contigs = genotypes.variants.contig
+    if contigs is None:
+        return np.zeros(genotypes.n_variants, bool)
+    plain = {name: chromosome(str(name)) for name in set(contigs.tolist())}
+    is_human = not any(name.isdecimal() and int(name) > 26 for name in plain.values())
+    listed = _NOT_DIPLOID | _NOT_DIPLOID_NUMBERS if is_human else _NOT_DIPLOID
+    there = [name for name in plain if plain[name] in listed]
+    return np.isin(contigs, there) if there else np.zeros(genotypes.n_variants, bool)
+
+
+def of_diploid_variants(genotypes: Genotypes) -> Genotypes:
+    """Return the genotypes without the variants that are `not_diploid`.
+
+    Raises BadInputError if none is left.
+    """
+    mask = not_diploid(genotypes)
+    if mask.any() and mask.all():
+        raise BadInputError(
+            f"All {genotypes.n_variants} variants are on X, Y or mitochondria, and kinship needs variants of which "
+            "everyone has two copies. Give genotypes with autosomes."
+        )
+    return genotypes[~mask] if mask.any() else genotypes
 
 
 def on_autosomes(genotypes: Genotypes) -> np.ndarray[Any, Any]:

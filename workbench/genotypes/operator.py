@@ -14,7 +14,7 @@ import numpy as np
 from dask.delayed import Delayed
 
 from workbench.errors import BadInputError
-from workbench.genotypes import kernels
+from workbench.genotypes import choosing, kernels
 from workbench.genotypes.kernels import Kernel, Narrow
 from workbench.genotypes.packing import PER_BYTE, at_most, cut
 from workbench.genotypes.scaling import REASONS, Rule, squares
@@ -101,8 +101,10 @@ class GenotypeOperator(Operator):
         self._quiet = np.zeros(0, np.intp)
         self.verdict = np.zeros(0, np.uint8)
         self._more: list[Any] = [None] * len(self.packed.chunks[0])
-        if allowed_rows is not None:
-            self._more = _sent([allowed_rows[part] for part in slices(self.packed.chunks[0])])
+        if allowed_rows is not None or rule.hwe:
+            allowed = np.ones(self.shape[0], bool) if allowed_rows is None else allowed_rows
+            masks = np.stack([allowed, choosing.not_diploid(genotypes)], axis=1)
+            self._more = _sent([masks[part] for part in slices(self.packed.chunks[0])])
         # Facts on each block's sites stay on the worker that computed them: 24 bytes a site, for millions of sites.
         self._sites: list[Delayed] = []
 
@@ -256,7 +258,10 @@ def _added(parts: Sequence[Sums]) -> Sums:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The task of one pass: called with a block, Q, and its `Sites`; on the first pass, a mask or None."""
+    """The task of one pass: called with a block, Q, and its `Sites`; on the first pass, two masks or None.
+
+    The masks are of the sites that may take part, and of those that are `not_diploid`: sites × 2.
+    """
 
     kernel: Kernel
     rule: Rule
@@ -275,11 +280,11 @@ class _Reading:
             triangle = _triangle(self.kernel.projected, packed, sites, q) if self.with_triangle else None
         return Sums(product, triangle, tuple(learned), learned_sites if self.first else None)
 
-    def _learned(self, packed: Any, keep: Matrix | None) -> tuple[Sites, Learned]:
+    def _learned(self, packed: Any, masks: Matrix | None) -> tuple[Sites, Learned]:
         counts = self.kernel.counted(packed, self.n_samples)
-        verdict = self.rule.verdict(counts)
-        if keep is not None:
-            verdict[(verdict == 0) & ~keep] = LINKED
+        verdict = self.rule.verdict(counts, None if masks is None else masks[:, 1])
+        if masks is not None:
+            verdict[(verdict == 0) & ~masks[:, 0]] = LINKED
         numbers = self.rule.sites(counts, verdict == 0)
         squared = numbers[:, 1] ** 2
         entries, imputed = float(numbers[:, 1] @ numbers[:, 1]), float(squared @ numbers[:, 2])

@@ -145,7 +145,7 @@ def pca(
         Sites that are unknown in a larger part of the samples are left out.
     hwe
         Sites where the exact test of Hardy-Weinberg equilibrium has a smaller p are left out. It assumes two copies in
-        each sample, but males have one X: use `autosomes_only` with it.
+        each sample, and doesn't apply to sites on X, Y and mitochondria.
     keep_samples, remove
         Samples to keep (None: all), and to leave out: names, or a file with a name, or a family and a name, on each
         line. Limits on sites (`maf`, `hwe` and so on) apply to the samples left.

@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.errors import BadInputError
 from workbench.genotypes import kernels
-from workbench.genotypes.choosing import as_mask
+from workbench.genotypes.choosing import as_mask, not_diploid
 from workbench.genotypes.operator import blocked
 from workbench.genotypes.packing import MISSING, unpack
 from workbench.genotypes.reading import as_genotypes
@@ -85,8 +85,10 @@ def ld_prune(
     allowed = np.ones(genotypes.n_variants, bool) if mask is None else mask
     reach = _ends(*_windows(genotypes, window, step if step is not None else window, unit), genotypes.n_variants)
     stays, lost = np.zeros(genotypes.n_variants, bool), np.zeros(genotypes.n_variants, bool)
+    comparing = _Comparing(genotypes.n_samples, r2, rule)
+    masks = np.stack([allowed, not_diploid(genotypes)], axis=1)
     with one_thread():
-        for first, part, linked in _compared(genotypes, reach, _Comparing(genotypes.n_samples, r2, rule), allowed):
+        for first, part, linked in _compared(genotypes, reach, comparing, masks):
             stays[first : first + len(part)] = part
             for i in np.flatnonzero(part & ~lost[first : first + len(part)]) + first:
                 # An earlier variant of the block may have removed it.
@@ -140,7 +142,7 @@ def _in_order(places: Matrix) -> Matrix:
 
 
 def _compared(
-    genotypes: Genotypes, reach: Matrix, comparing: _Comparing, allowed: Matrix
+    genotypes: Genotypes, reach: Matrix, comparing: _Comparing, masks: Matrix
 ) -> Iterator[tuple[int, Matrix, Matrix]]:
     """Yield the first row of each block, and its result of `comparing`, in order."""
     packed = blocked(genotypes)
@@ -152,7 +154,7 @@ def _compared(
         if stop > start:
             ends = reach[start:stop]
             last = int(np.searchsorted(edges, ends.max()))
-            tasks.append((int(start), task(list(parts[i:last]), ends - start, allowed[start:stop])))
+            tasks.append((int(start), task(list(parts[i:last]), ends - start, masks[start:stop])))
     for i in range(0, len(tasks), BATCH):
         batch = tasks[i : i + BATCH]
         for (first, _), result in zip(batch, dask.compute(*(task for _, task in batch)), strict=True):
@@ -163,18 +165,19 @@ def _compared(
 class _Comparing:
     """The task for a block, given the following blocks as far as it reaches.
 
-    It returns a mask of the rows that take part, and for each row the linked ones among the following, as bits.
+    `masks` are of the rows that may take part, and of those that are `not_diploid`: rows × 2. It returns a mask of the
+    rows that take part, and for each row the linked ones among the following, as bits.
     """
 
     n_samples: int
     r2: float
     rule: Rule | None
 
-    def __call__(self, blocks: Sequence[Any], ends: Matrix, allowed: Matrix) -> tuple[Matrix, Matrix]:
+    def __call__(self, blocks: Sequence[Any], ends: Matrix, masks: Matrix) -> tuple[Matrix, Matrix]:
         packed = blocks[0] if len(blocks) == 1 else namespace(blocks[0]).concatenate(blocks)[: ends.max()]
-        stays = allowed.copy()
+        stays, not_diploid = masks.T.copy()
         if self.rule is not None:
-            stays &= self.rule.verdict(kernels.counted(blocks[0], self.n_samples)) == 0
+            stays &= self.rule.verdict(kernels.counted(blocks[0], self.n_samples), not_diploid) == 0
         rows = np.arange(len(ends))
         packed_links = np.zeros((len(ends), -(-int((ends - rows - 1).max()) // 8)), np.uint8)
         for start in range(0, len(ends), ROWS):

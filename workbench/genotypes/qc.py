@@ -42,7 +42,9 @@ class Quality:
     by_sample: Matrix
     """Counts of variants with 0, 1 and 2 copies and missing ones, of shape (samples, 4)."""
     hwe: Matrix
-    """p of the exact test of Hardy-Weinberg equilibrium for each site; 1 where nothing is known."""
+    """p of the exact test of Hardy-Weinberg equilibrium for each site; 1 where nothing is known.
+
+    NaN on X, Y and mitochondria: the test assumes two copies in each sample."""
 
     @cached_property
     def missing(self) -> Matrix:
@@ -95,6 +97,8 @@ def qc(
 ) -> Quality:
     """Compute missing values, allele counts, equilibrium and heterozygosity, in one pass over packed blocks.
 
+    On X, Y and mitochondria, p of the equilibrium is NaN, and a frequency counts the one copy of males twice.
+
     Parameters
     ----------
     source, keep_samples, remove, leave_out, autosomes_only, kept
@@ -110,12 +114,14 @@ def qc(
     while len(sums) > 1:
         sums = [dask.delayed(_added)(sums[i : i + _FAN_IN]) for i in range(0, len(sums), _FAN_IN)]
     tables, totals = dask.compute(sites, sums, scheduler=scheduler())
+    p = np.concatenate([np.zeros(0), *(p for _, p in tables)])
+    p[choosing.not_diploid(genotypes)] = np.nan
     return Quality(
         genotypes.samples,
         genotypes.variants,
         np.concatenate([np.zeros((0, 4), np.int64), *(counts for counts, _ in tables)]),
         totals[0] if totals else np.zeros((genotypes.n_samples, 4), np.int64),
-        np.concatenate([np.zeros(0), *(p for _, p in tables)]),
+        p,
     )
 
 

@@ -106,7 +106,7 @@ def kinship(
 
     Each pair is counted over the variants where both are known. The workers hold planes of a quarter of a byte for
     each genotype, and twice that while they are made; a task uses at most those of 2048 samples, and 64 MiB for counts.
-    Variants needn't be pruned, but those on X and Y mislead: use `autosomes_only` where there are some.
+    Variants needn't be pruned. Those on X, Y and mitochondria are left out, as in PLINK: they mislead.
 
     Parameters
     ----------
@@ -118,13 +118,14 @@ def kinship(
     Raises
     ------
     BadInputError
-        There is one sample, or kinship can't be computed for any pair.
+        There is one sample, or kinship can't be computed for any pair, or all variants are on X, Y and mitochondria.
     """
     if not isinstance(cutoff, arguments.REAL) or not cutoff <= 0.5:
         raise BadInputError(f"cutoff is a kinship of at most 0.5, such as 0.0884 for second degree, not {cutoff!r}.")
     rule = Rule("center", maf, max_missing, hwe) if maf or max_missing < 1 or hwe else None
     genotypes = choosing.of_chosen_samples(as_genotypes(source), keep_samples, remove)
     genotypes = choosing.of_chosen_variants(genotypes, kept=kept, autosomes_only=autosomes_only, leave_out=leave_out)
+    genotypes = choosing.of_diploid_variants(genotypes)
     n = genotypes.n_samples
     if n < 2:
         raise BadInputError(f"Samples are related to each other, and there are fewer than two ({n}): give two or more.")

@@ -74,10 +74,11 @@ class Rule:
         if not isinstance(self.hwe, arguments.REAL) or not 0 <= self.hwe < 1:
             raise BadInputError(f"hwe is the least p of the exact test, from 0 to below 1, not {self.hwe!r}.")
 
-    def verdict(self, counts: Matrix) -> Matrix:
+    def verdict(self, counts: Matrix, not_diploid: Matrix | None = None) -> Matrix:
         """Return for each site the index in `REASONS` of the reason to leave it out, 0 for those that stay.
 
-        `counts` holds the samples with 0, 1 and 2 copies and those that are missing, of shape (sites, 4).
+        `counts` holds the samples with 0, 1 and 2 copies and those that are missing, of shape (sites, 4). `not_diploid`
+        is a mask of the sites to which the test of Hardy-Weinberg equilibrium doesn't apply.
         """
         known = _known(counts)
         p = _mean(counts) / 2
@@ -85,6 +86,8 @@ class Rule:
         constant = (counts[:, 1] == known) & (self.scaler == "standard")
         rare = np.minimum(p, 1 - p) < self.maf
         unlikely = exact_p(counts) < self.hwe if self.hwe else np.zeros(len(counts), bool)
+        if not_diploid is not None:
+            unlikely &= ~not_diploid
         tests = (known == 0, (p == 0) | (p == 1), constant, rare, absent, unlikely)
         return np.select(tests, range(1, 1 + len(tests)), 0).astype(np.uint8)
 

@@ -51,8 +51,8 @@ def genotype_qc(
 
     One pass over blocks of two bits per genotype. For each site: the number of samples with 0, 1 and 2 copies or
     missing, the frequency of the counted allele, and the p-value of the exact test of Hardy-Weinberg equilibrium
-    (Wigginton et al., 2005). For each sample: the number of missing and heterozygous sites. Nothing is excluded; the
-    answer counts the variants that the usual thresholds would exclude.
+    (Wigginton et al., 2005), which sites on X, Y and mitochondria lack. For each sample: the number of missing and
+    heterozygous sites. Nothing is excluded; the answer counts the variants that the usual thresholds would exclude.
     """
     from workbench.genotypes import qc
 
@@ -186,8 +186,9 @@ def genotype_relatedness(
     """Find related samples by KING-robust kinship, and which samples to remove so that none are related.
 
     All pairs are compared on the bits of packed blocks, each over the variants that both samples have (Manichaikul et
-    al., 2010). Variants on X and Y distort kinship: exclude them. The samples to remove are chosen one at a time,
-    always the one with the most remaining relatives. Save their names and pass them as remove.
+    al., 2010). Variants on X, Y and mitochondria distort kinship and are left out, as in PLINK. The samples to remove
+    are chosen one at a time, always the one with the most remaining relatives. Save their names and pass them as
+    remove.
     """
     from workbench.genotypes import kinship
 
@@ -265,7 +266,7 @@ def _relatives_arrays(results: Mapping[str, Any]) -> xr.Dataset:
 
 def _relatives_check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
     """Recount some pairs from their unpacked genotypes, and check that the remaining samples are unrelated."""
-    from workbench.genotypes import qc
+    from workbench.genotypes import choosing, qc
     from workbench.genotypes.scaling import Rule
 
     found: Relatedness = results["related"]
@@ -275,7 +276,7 @@ def _relatives_check(results: Mapping[str, Any], client: Client | None, **resolv
         return Check(passed=False, what="Some pairs stay related without the samples to remove.")
     if not len(found.pairs):
         return Check(passed=True, what=f"No pair has a kinship of {found.cutoff:g} or more: there is nothing to check.")
-    genotypes = studies.opened_for_check("genotype_relatedness", resolved)
+    genotypes = choosing.of_diploid_variants(studies.opened_for_check("genotype_relatedness", resolved))
     limits = [resolved[name] for name in ("maf", "max_missing", "hwe")]
     if limits != [0, 1, 0]:
         genotypes = genotypes[Rule("center", *limits).verdict(qc(genotypes).counts) == 0]

@@ -9,8 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
+from workbench import formats
 from workbench.errors import BadInputError
 from workbench.formats import literal
 from workbench.storage import places
@@ -116,6 +118,12 @@ RegionsOut = Annotated[
 ]
 
 _ON_X = "Some variants are on X: plink2 refuses to project with loadings of those. Choose autosomes_only for that."
+_NOT_DIPLOID = "{} on X, Y or mitochondria, of which not everyone has two copies: {}."
+_EFFECTS = {
+    "genotype_qc": "they have no Hardy-Weinberg p-value, and their frequencies count the one copy of males twice",
+    "genotype_pca": "hwe doesn't exclude them",
+    "genotype_relatedness": "they are left out of kinship, as in PLINK",
+}
 OF_FILES = ("keep_samples", "remove", "leave_out", "autosomes_only")
 """Choices that don't apply to simulated genotypes, which have neither known names nor contigs."""
 
@@ -147,7 +155,7 @@ def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tu
         text = values["leave_out"]
         where["leave_out"] = text if not text or are_regions(text) else places.full(text).path
     layout = {name: values[name] for name in ("array", "orientation", "missing")}
-    choices = {name: where.get(name, values.get(name)) for name in ("labels", *OF_FILES)}
+    choices = {name: where.get(name, values.get(name)) for name in ("labels", "hwe", *OF_FILES)}
     stamps = [_stamp(place) for place in (path, *choices.values()) if isinstance(place, str)]
     study = _opened(workload, path, *(tuple(each.items()) for each in (layout, options, choices)), *stamps)
     if min(study.shape) < at_least:
@@ -231,14 +239,21 @@ def _opened(workload: str, path: str, layout: Any, options: Any, choices: Any, *
                 found = with_labels(found, chosen[parameter], **(storage if "://" in chosen[parameter] else {}))
             else:
                 found = choosing.of_chosen_samples(found, **{parameter: chosen[parameter]}, **storage)
-        if (parameter := "leave_out") in chosen and not choosing.in_regions(found, chosen[parameter]).any():
-            found = replace(found, remarks=(*found.remarks, choosing.nowhere(found)))
+        barred = np.zeros(found.n_variants, bool)
+        if (parameter := "leave_out") in chosen:
+            barred = choosing.in_regions(found, chosen[parameter])
+            if not barred.any():
+                found = replace(found, remarks=(*found.remarks, choosing.nowhere(found)))
         if (parameter := "autosomes_only") in chosen:
-            choosing.on_autosomes(found)
+            barred = barred | ~choosing.on_autosomes(found)
     except BadInputError as err:
         raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
     if workload == "genotype_pca" and "autosomes_only" not in chosen and some_on_x(found):
         found = replace(found, remarks=(*found.remarks, _ON_X))
+    n = int((choosing.not_diploid(found) & ~barred).sum())
+    if n and workload in _EFFECTS and (workload != "genotype_pca" or "hwe" in chosen):
+        note = _NOT_DIPLOID.format(formats.count(n, "variant"), _EFFECTS[workload])
+        found = replace(found, remarks=(*found.remarks, note))
     source = found.source or path
     return Study(found.shape, found.remarks, _reader(source, dict(options)))
 
