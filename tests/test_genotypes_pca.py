@@ -489,8 +489,14 @@ def test_plink_2_finds_the_same_eigenvalues(tmp_path: Path) -> None:
     subprocess.run(asked, check=True, capture_output=True)
     result = run(str(tmp_path / "study.bed"), 5, scaler="plink", tol=1e-10)
     m = result.kept.sum()
-    eigenvalues = result.explained_variance * m / (m + result.dropped["monomorphic"])
-    np.testing.assert_allclose(eigenvalues, np.loadtxt(tmp_path / "found.eigenval"), rtol=2e-5)
+    with_monomorphic = m + result.dropped["monomorphic"]
+    pattersons = run(str(tmp_path / "study.bed"), 5, tol=1e-10)
+    for eigenvalues in (
+        result.explained_variance * m / with_monomorphic,
+        pattersons.singular_values**2 / (2 * with_monomorphic),
+    ):
+        np.testing.assert_allclose(eigenvalues, np.loadtxt(tmp_path / "found.eigenval"), rtol=2e-5)
+    assert "where no genotype is missing, with monomorphic sites counted in m" in pattersons.convention
     vectors = np.loadtxt(tmp_path / "found.eigenvec", usecols=range(2, 7))
     np.testing.assert_allclose(result.scores, aligned(result.scores, vectors), atol=1e-4)
 

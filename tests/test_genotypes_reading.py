@@ -16,6 +16,7 @@ import zarr
 from workbench.errors import BadInputError
 from workbench.genotypes import Genotypes, Variants, open_genotypes, pca, simulate
 from workbench.genotypes.packing import at_most, block_rows
+from workbench.workloads import template
 
 _COUNTS = np.random.default_rng(0).integers(0, 3, (60, 13)).astype("u1")
 
@@ -109,6 +110,20 @@ def test_sites_of_several_alternate_alleles_are_counted_together_or_dropped_or_r
     assert dropped.variants.id[2] == "rs3"
     with pytest.raises(BadInputError, match=r"has 1 sites with more than one alternate allele, the first at variant 2"):
         open_genotypes(path, multiallelic="refuse")
+
+
+def test_remarks_say_that_alternate_alleles_are_counted_together_and_half_known_calls_are_missing(
+    tmp_path: Path,
+) -> None:
+    calls = _calls(_COUNTS)
+    calls[0, 1], calls[3, 2], calls[2, 4], calls[1, 1] = (-1, 1), (0, -1), (-1, -1), (1, -2)
+    alleles = [["A", "G", ""]] * 58 + [["A", "G", "T"]] * 2
+    path = vcf_zarr(tmp_path / "half.vcz", calls, variant_allele=alleles)
+    half = "Half-known calls, such as ./1, count as missing: 2 of the first 35 calls are."
+    several = "Sites with several alternate alleles: 2. Copies of any of these are counted together."
+    assert open_genotypes(path).remarks == (half, several)
+    assert set(template("genotype_qc").validate({"path": str(path)}).notes) == {half, several}
+    assert open_genotypes(path, multiallelic="drop").remarks == (half,)
 
 
 def test_haploid_calls_count_their_allele_twice_as_plink_does(tmp_path: Path) -> None:

@@ -276,11 +276,13 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
     labels = {"samples": samples.tolist(), "variants": variants, "rows": rows, "source": place}
     options = {"orientation": "variants×samples", "missing": -1, **labels}
     genotypes = genotypes_of_counts(in_zarr(calls, _copies, place), **options)
-    if _starts_haploid(calls, place):
-        genotypes = replace(genotypes, remarks=(*genotypes.remarks, _HAPLOID))
+    genotypes = replace(genotypes, remarks=(*genotypes.remarks, *_remarks(calls, place)))
     several = np.flatnonzero(alternates > 1)
-    if not several.size or multiallelic == "any":
+    if not several.size:
         return genotypes
+    if multiallelic == "any":
+        note = f"Sites with several alternate alleles: {several.size:,}. Copies of any of these are counted together."
+        return replace(genotypes, remarks=(*genotypes.remarks, note))
     if multiallelic == "refuse":
         raise BadInputError(
             f"{place} has {several.size} sites with more than one alternate allele, the first at variant {several[0]}. "
@@ -292,12 +294,20 @@ def read_vcf_zarr(group: Any, place: str, *, multiallelic: Multiallelic = "any",
 _HAPLOID = "Haploid calls: the one allele of each counts twice, as in PLINK's .bed files."
 
 
-def _starts_haploid(calls: Any, place: str) -> bool:
-    """Return whether the first call has one allele."""
+def _remarks(calls: Any, place: str) -> tuple[str, ...]:
+    """Return notes on haploid calls, if the first is one, and on half-known calls, if there are some in its chunk."""
     if calls.shape[2] == 1:
-        return True
+        return (_HAPLOID,)
+    if 0 in calls.shape:
+        return ()
+    rows, columns = (slice(min(sizes)) for sizes in zip(calls.shape[:2], calls.chunks[:2], strict=True))
     with places.sentences_about(place, "call_genotype whole"):
-        return 0 not in calls.shape and int(np.asarray(OnDisk(calls)[0:1, 0:1]).min()) <= _FILL
+        chunk = np.asarray(OnDisk(calls)[rows, columns])
+    remarks = [_HAPLOID] if chunk[0, 0].min() <= _FILL else []
+    if half := np.count_nonzero((chunk.min(axis=2) == -1) & (chunk.max(axis=2) >= 0)):
+        n = chunk.shape[0] * chunk.shape[1]
+        remarks.append(f"Half-known calls, such as ./1, count as missing: {half:,} of the first {n:,} calls are.")
+    return tuple(remarks)
 
 
 def _calls(group: Any, place: str) -> Any:

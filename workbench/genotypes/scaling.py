@@ -160,7 +160,10 @@ CONVENTIONS: Mapping[Scaler, Convention] = {
         False,
         False,
         "Patterson's: each site is (x − 2p) / √(p(1 − p)), as in scikit-allel and sgkit. Scores are U·S, variances are "
-        "S² / n for n samples. Singular values are √(2m) times Hail's and PLINK's for m sites, eigenvalues 2m times.",
+        "S² / n for n samples. Singular values are √(2m) times Hail's for m sites kept, eigenvalues 2m times. The same "
+        "holds for PLINK's where no genotype is missing, with monomorphic sites counted in m. Missing ones make its "
+        "eigenvalues larger: it divides each pair of samples by the sites known in both, while here a missing genotype "
+        "counts as the site's mean.",
     ),
     "hail": Convention(
         True,
