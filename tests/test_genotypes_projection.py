@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import BadInputError
-from workbench.genotypes import Genotypes, Variants, pca, simulate
+from workbench.genotypes import Genotypes, Variants, pca, project, simulate
 from workbench.genotypes.packing import pack
 from workbench.runs import answer_storage, store
 from workbench.runs.run import Run
@@ -91,7 +91,8 @@ def test_variants_that_read_the_same_on_both_strands_are_left_out_unless_asked_f
 
     found, new = pca(with_ambiguous(OURS), 3, tol=1e-6), with_ambiguous(NEW)
     left, used = found.project(new), found.project(new, ambiguous=True)
-    assert (left.matched, left.lacking, left.ambiguous) == (M - 50, 50, 50)
+    assert (left.matched, left.lacking, left.ambiguous) == (M - 50, 0, 50)
+    assert f"{M - 50} of {M} variants were found" in left.sentence
     assert (used.matched, used.lacking, used.ambiguous) == (M, 0, 0)
     assert "50 more have alleles that read the same on both strands" in left.sentence
     # The other strand's alleles are the same two the other way round, which would turn the counts.
@@ -99,6 +100,33 @@ def test_variants_that_read_the_same_on_both_strands_are_left_out_unless_asked_f
     alleles[:50] = alleles[:50, ::-1]
     other = found.project(replace(new, variants=replace(new.variants, alleles=alleles)))
     np.testing.assert_array_equal(other.scores, left.scores)
+    flipped = np.strings.translate(new.variants.alleles.astype("U1"), str.maketrans("ACGT", "TGCA"))  # type: ignore[union-attr]
+    strand = replace(new, variants=replace(new.variants, alleles=flipped))
+    with pytest.raises(BadInputError, match=r"All 50 variants found .* none of the other 3950 .* other strand"):
+        found.project(strand, ambiguous=True)
+    sentence = (
+        r"^0 of 4000 variants of the reference are there\. Positions .* 50 more have .* with the same variants\.$"
+    )
+    with pytest.raises(BadInputError, match=sentence):
+        found.project(strand)
+
+
+@pytest.mark.parametrize("agreeing", [0, 40])
+def test_variants_of_another_build_are_found_by_their_names(agreeing: int) -> None:
+    found, new = pca(named(OURS), 3, tol=1e-6), named(NEW)
+    assert new.variants.position is not None
+    moved = new.variants.position + 1000 * (np.arange(M) >= agreeing)
+    again = found.project(replace(new, variants=replace(new.variants, position=moved)))
+    assert (again.matched, again.lacking, again.by_names) == (M, 0, True)
+    assert "matched by their names" in again.sentence
+    expected = found.project(new)
+    assert "by their names" not in expected.sentence
+    np.testing.assert_array_equal(again.scores, expected.scores)
+
+
+def test_a_reference_that_does_not_come_first_is_refused() -> None:
+    with pytest.raises(BadInputError, match=r"The reference comes first.* not Genotypes and GenotypePCA"):
+        project(NEW, pca(OURS, 2))  # type: ignore[arg-type]
 
 
 def test_a_name_that_several_variants_have_tells_of_none() -> None:

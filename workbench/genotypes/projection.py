@@ -12,7 +12,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask
 import numpy as np
@@ -39,6 +40,9 @@ _STORE = "a Zarr store of what genotype_pca answered: save=NAME.zarr, or what is
 _ROWS = 256
 # Shorter loadings, relative to their full length, say too little about a component.
 _LEAST = 0.1
+# Names are used if they find so many times the variants that places find: of another build, some agree by chance.
+_FAR_MORE = 10
+_BY_NAMES = "Variants were matched by their names, as hardly any agree in contig, position and alleles. "
 _AMBIGUOUS = "{} more have alleles that read the same on both strands, and were left out."
 _NO_ALLELE = ("0", ".", "")
 """Placeholders in a .bim, a VCF and VCF Zarr for an allele that no sample of the file has."""
@@ -166,7 +170,9 @@ class Projection:
     lacking: int
     """Variants of the reference that aren't there, or have other alleles."""
     ambiguous: int
-    """Number of these that exist, but have alleles A and T, or C and G."""
+    """Variants of the reference that are there, but were left out as their alleles are A and T, or C and G."""
+    by_names: bool
+    """True if variants were matched by their names, as hardly any agree in contig, position and alleles."""
 
     @property
     def sentence(self) -> str:
@@ -175,8 +181,9 @@ class Projection:
         unknown = self.unknown_samples.tolist()
         done = "They were divided by that." if self.corrected else "They are left so; correct=True divides by that."
         return (
-            f"{self.matched} of {self.matched + self.lacking} variants were found, {self.swapped} of them with alleles "
-            "swapped. "
+            f"{self.matched} of {self.matched + self.lacking + self.ambiguous} variants were found, {self.swapped} of "
+            "them with alleles swapped. "
+            + (_BY_NAMES if self.by_names else "")
             + (f"{_AMBIGUOUS.format(self.ambiguous)} " if self.ambiguous else "")
             + "Scores of new samples are nearer to the middle by these factors, if variants are not linked: "
             f"{factors}. {done}"
@@ -192,10 +199,10 @@ def project(
 ) -> Projection:
     """Return scores of new samples on the components of a PCA of others, from packed blocks.
 
-    Variants are matched by contig, position and alleles, else by their names, whichever allele is counted. An
-    allele that a file lacks, because no sample has it, is taken from the reference. If variants are missing, the scores
-    are the best fit to the others. A missing genotype counts as the mean of the reference, so samples with many are
-    nearer to the middle.
+    Variants are matched by contig, position and alleles, whichever allele is counted. If these are missing or hardly
+    any agree, as with another build of the genome, variants are matched by their names. An allele that a file lacks,
+    because no sample has it, is taken from the reference. If variants are missing, the scores are the best fit to the
+    others. A missing genotype counts as the mean of the reference, so samples with many are nearer to the middle.
 
     Parameters
     ----------
@@ -212,10 +219,16 @@ def project(
     Raises
     ------
     BadInputError
-        The two share too few variants, or the reference is scaled by each site's own deviation.
+        The two share too few variants, or only those that read the same on both strands, or the reference is scaled by
+        each site's own deviation.
     """
     from workbench.genotypes.pca import GenotypePCA
 
+    if isinstance(source, (GenotypePCA, Reference)) or not isinstance(reference, (GenotypePCA, Reference, str, Path)):
+        raise BadInputError(
+            "The reference comes first, a GenotypePCA or the path of its saved form, then the genotypes to project: "
+            f"not {type(reference).__name__} and {type(source).__name__}."
+        )
     if isinstance(reference, GenotypePCA):
         reference = Reference.of(reference)
     elif not isinstance(reference, Reference):
@@ -225,17 +238,21 @@ def project(
             "Components of scaler='standard' can't be projected onto: the sites' standard deviations weren't stored."
         )
     genotypes = as_genotypes(source)
-    rows, places_there, swapped, left_out = _matched(reference, genotypes, ambiguous)
+    rows, places_there, swapped, left_out, by_names = _matched(reference, genotypes, ambiguous)
+    if ambiguous:
+        _refuse_other_strand(reference, places_there)
     mean = reference.copies[places_there] / np.maximum(1, reference.known[places_there])
     numbers = np.stack([np.where(swapped, 2 - mean, mean), np.where(swapped, -1.0, 1.0)], axis=1)
     loadings = reference.loadings[places_there]
     factor = factor_of(reference.scaler, mean)
     gram = loadings.T @ loadings
     if np.linalg.eigvalsh(gram)[0] < _LEAST:
+        found = f"{len(rows)} of {len(reference.loadings)} variants of the reference are there"
         raise BadInputError(
-            f"Only {len(rows)} of {len(reference.loadings)} variants of the reference are there, too few for its "
-            f"{loadings.shape[1]} components. Take fewer components, or genotypes with the same variants. Positions "
-            "may be of another build of the genome, alleles of the other strand or in lower case."
+            (f"Only {found}, too few for its {loadings.shape[1]} components. " if len(rows) else f"{found}. ")
+            + "Positions may be of another build of the genome, alleles of the other strand or in lower case. "
+            + (f"{_AMBIGUOUS.format(left_out)} " if left_out else "")
+            + f"Give genotypes with the same variants{', or take fewer components' if len(rows) else ''}."
         )
     packed = blocked(genotypes[rows])
     task = dask.delayed(_projected, pure=True)
@@ -268,8 +285,9 @@ def project(
         correct,
         len(rows),
         int(swapped.sum()),
-        len(reference.loadings) - len(rows),
+        len(reference.loadings) - len(rows) - left_out,
         left_out,
+        by_names,
     )
 
 
@@ -286,43 +304,89 @@ def _projected(packed: Any, n_samples: int, means: Matrix, weighted: Matrix) -> 
     return sums, known
 
 
-def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> tuple[Matrix, Matrix, Matrix, int]:
-    """Return rows here, in their order, the places there of the same variants, and where the other allele is counted.
+class _Matches(NamedTuple):
+    """Variants that both have."""
 
-    The last value is the number of further matches if `ambiguous` ones were used.
-    """
-    theirs_all, ours_all, n = reference.variants, genotypes.variants, len(reference.loadings)
-    names_there, names_here = _names(theirs_all), _names(ours_all)
-    by = next((name for name in names_there if name in names_here), None)
-    if by is None:
+    rows: Matrix
+    """Rows here, in their order; next, the places there of the same variants, and where the other allele is counted."""
+    places_there: Matrix
+    swapped: Matrix
+    left_out: int = 0
+    """Number of further matches if ambiguous ones were used."""
+    by_names: bool = False
+    """True if matched by names though both have places."""
+
+
+def _matched(reference: Reference, genotypes: Genotypes, ambiguous: bool) -> _Matches:
+    names_there, names_here = _names(reference.variants), _names(genotypes.variants)
+    both = [name for name in names_there if name in names_here]
+    if not both:
+        n = len(reference.loadings)
         if genotypes.n_variants != reference.n_variants:
             raise BadInputError(
                 "Variants have neither names nor places by which to find them again, and there are "
                 f"{genotypes.n_variants}, not {reference.n_variants} as those of the reference."
             )
-        return reference.rows, np.arange(n), np.zeros(n, bool), 0
-    alleles = _completed(names_here[by], ours_all.alleles, names_there[by], theirs_all.alleles)
+        return _Matches(reference.rows, np.arange(n), np.zeros(n, bool))
+    found: list[_Matches] = []
+    for by in both:
+        found.append(_matched_by(by, names_there[by], names_here[by], reference, genotypes, ambiguous))
+        if _FAR_MORE * len(found[0].rows) >= len(reference.loadings):
+            break
+    if len(found[-1].rows) > _FAR_MORE * len(found[0].rows):
+        return found[-1]._replace(by_names=True)
+    return found[0]
+
+
+def _matched_by(
+    by: str,
+    names_there: list[Any],
+    names_here: list[Any],
+    reference: Reference,
+    genotypes: Genotypes,
+    ambiguous: bool,
+) -> _Matches:
+    theirs_all = reference.variants
+    alleles = _completed(names_here, genotypes.variants.alleles, names_there, theirs_all.alleles)
     if by == "places":
-        names_there[by] = _with_alleles(names_there[by], theirs_all.alleles)
-        names_here[by] = _with_alleles(names_here[by], alleles)
-    place = {name: i for i, name in enumerate(names_there[by])}
+        names_there = _with_alleles(names_there, theirs_all.alleles)
+        names_here = _with_alleles(names_here, alleles)
+    place = {name: i for i, name in enumerate(names_there)}
     if by == "names":
         # A name of several variants, such as '.', identifies none.
-        numbers = Counter(names_there[by]), Counter(names_here[by])
+        numbers = Counter(names_there), Counter(names_here)
         place = {name: i for name, i in place.items() if all(each[name] == 1 for each in numbers)}
-    pairs = [(row, place[name]) for row, name in enumerate(names_here[by]) if name in place]
+    pairs = [(row, place[name]) for row, name in enumerate(names_here) if name in place]
     rows, places_there = np.array(pairs, np.int64).reshape(-1, 2).T
     _, first = np.unique(places_there, return_index=True)
     first = np.sort(first)
     rows, places_there = rows[first], places_there[first]
     if theirs_all.alleles is None or alleles is None:
-        return rows, places_there, np.zeros(len(rows), bool), 0
+        return _Matches(rows, places_there, np.zeros(len(rows), bool))
     ours, theirs = alleles[rows], theirs_all.alleles[places_there]
     same, swapped = (ours == theirs).all(axis=1), (ours == theirs[:, ::-1]).all(axis=1)
     fits = same | swapped
-    either = np.isin(np.strings.add(ours[:, 0], ours[:, 1]), ("AT", "TA", "CG", "GC")) & (not ambiguous)
+    either = _is_ambiguous(ours) & (not ambiguous)
     left_out, fits = int((fits & either).sum()), fits & ~either
-    return rows[fits], places_there[fits], (swapped & ~same)[fits], left_out
+    return _Matches(rows[fits], places_there[fits], (swapped & ~same)[fits], left_out)
+
+
+def _is_ambiguous(alleles: Matrix) -> Matrix:
+    """Return a mask of the pairs of alleles that read the same on both strands."""
+    return np.isin(np.strings.add(alleles[:, 0], alleles[:, 1]), ("AT", "TA", "CG", "GC"))
+
+
+def _refuse_other_strand(reference: Reference, places_there: Matrix) -> None:
+    """Raise BadInputError if all matches are ambiguous, which those of the other strand are, and others are there."""
+    if reference.variants.alleles is None or not len(places_there):
+        return
+    either = _is_ambiguous(reference.variants.alleles)
+    if either[places_there].all() and not either.all():
+        raise BadInputError(
+            f"All {len(places_there)} variants found have the alleles A and T, or C and G, and none of the other "
+            f"{int((~either).sum())} of the reference was found: the genotypes are probably of the other strand, and "
+            "the wrong allele would be counted. Bring them to the reference's strand, such as with plink1.9 --flip."
+        )
 
 
 def _completed(names_here: Sequence[Any], here: Any, names_there: Sequence[Any], there: Any) -> Any:

@@ -65,9 +65,9 @@ def genotype_project(
 ) -> Any:
     """Compute scores of new samples on the principal components of a run of genotype_pca.
 
-    Variants are matched by contig, position and alleles, whichever allele is counted, or else by their names. Projected
-    scores are closer to the center than those of the reference samples. The result reports by how much, and correct
-    divides the scores by it.
+    Variants are matched by contig, position and alleles, whichever allele is counted. If that finds hardly any, as with
+    another build, they are matched by their names. Projected scores are closer to the center than those of the
+    reference samples. The result reports by how much, and correct divides the scores by it.
     """
     from workbench.genotypes import project
 
