@@ -369,6 +369,18 @@ def test_an_answer_is_saved_for_other_programs_by_a_command(
     assert "has no arrays" in capsys.readouterr().err
 
 
+def test_a_table_has_all_arrays_with_its_rows_in_whatever_order_they_are_named_or_is_refused(
+    run: Run, quick_client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrays = dataset({"norm": ("row", X[:, 0]), "x": (("row", "column"), X), "n": ("count", np.ones(3))})
+    found = answer_storage.leave(run.id, arrays, None, quick_client)
+    store.update(run.id, answers=found.answers, status="done")
+    assert main(["save", "last", str(tmp_path / "x.tsv"), "--only", "norm", "--only", "x"]) == 0
+    assert (tmp_path / "x.tsv").read_text().splitlines()[0].split("\t")[-2:] == ["column20", "norm"]
+    assert main(["save", "last", str(tmp_path / "n.tsv"), "--only", "n", "--only", "x"]) == 2
+    assert "x and n don't fit into one table: their rows differ" in capsys.readouterr().err
+
+
 def test_a_record_of_arrays_reads_as_a_sentence() -> None:
     assert Answers(arrays={}).sentence.endswith("not kept: save=PATH saves them.")
 

@@ -110,7 +110,8 @@ def add_forecast_commands(commands: Any) -> None:
 def add_look(commands: Any) -> None:
     """Add the command that shows the contents of a file."""
     look = add_command(commands, "look", _look, "show what a file, folder or URL holds; nothing runs")
-    look.add_argument("path", metavar="PATH", help="of .npy, .npz, HDF5, NetCDF, Zarr, GRIB, TIFF, Parquet or CSV")
+    known = "of .npy, .npz, HDF5, NetCDF, Zarr, GRIB, TIFF, Parquet, CSV or PLINK"
+    look.add_argument("path", metavar="PATH", help=known)
     look.add_argument("--anon", action="store_true", help="read a URL of s3, gs or abfs without keys")
     look.add_argument("--endpoint-url", metavar="URL", help="who serves an s3 or gs URL")
     words = "variable of the environment that holds a token for https, hf or abfs"

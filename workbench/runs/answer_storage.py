@@ -21,7 +21,7 @@ from workbench.runs.array_budget import make_room
 from workbench.runs.run import Run
 from workbench.sent_code import Travelling, unable
 from workbench.storage import writing
-from workbench.storage.exports import regions
+from workbench.storage.exports import regions, tabled
 from workbench.storage.places import Place
 from workbench.storage.targets import PICTURES, SAVED, Target, target, what_is_at
 from workbench.storage.variables import is_lazy
@@ -224,7 +224,15 @@ def wanted(
     for name in only or (run.answers.arrays if run.answers else ("",)):
         if name not in arrays:
             raise NotFoundError(lacking(run, name or None))
-    return to, arrays[[*(only or arrays)]].assign_attrs(provenance(run))
+    # A table is of the array with columns, beside which arrays with a value for each row have room.
+    names = sorted(only or arrays, key=lambda name: -arrays[name].ndim if only and to.kind == "tsv" else 0)
+    chosen = arrays[names].assign_attrs(provenance(run))
+    if to.kind == "tsv" and (rest := [name for name in only if name not in tabled(chosen)]):
+        raise BadInputError(
+            f"{names[0]} and {formats.listed(rest)} don't fit into one table: their rows differ. "
+            "Save each in a file of its own."
+        )
+    return to, chosen
 
 
 def chosen_target(save: str | None, *, replace: bool) -> Target | None:

@@ -139,7 +139,7 @@ def _preview(array: Any) -> str:
 def lacking(run: Run, name: str | None = None) -> str:
     """Return why a run has no such array, or none at all."""
     if run.answers is None:
-        return f"The run {run.id} has no arrays."
+        return f"The run {run.id} has no arrays{f': {run.error}' if run.error else '.'}"
     if name is not None and name not in run.answers.arrays:
         return f"The run {run.id} has no array {name!r}. It has {', '.join(run.answers.arrays)}."
     try:

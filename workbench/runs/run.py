@@ -292,6 +292,8 @@ class Run(Lasting, frozen=True, ser_json_inf_nan="constants"):
         text = f"{self.workload} on {self.cluster}, {self.status}{took}{checked or ''}"
         return f"<Run {self.id}: {text}{f': {self.error}' if self.error else ''}>"
 
+    __str__ = __repr__
+
     def _repr_html_(self) -> str:
         """Return all facts, as a notebook shows them."""
         from workbench.runs.facts import run_html

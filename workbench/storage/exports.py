@@ -51,6 +51,13 @@ def check_room(folder: Path, variables: Mapping[str, xr.Variable], copies: int =
         raise OSError(errno.ENOSPC, f"{formats.size(size)} are needed, and {os.strerror(errno.ENOSPC)}", str(folder))
 
 
+def tabled(answer: xr.Dataset) -> list[str]:
+    """Return the names of the arrays that a table holds: the first, and those with a value for each of its rows."""
+    name, first = next(iter(answer.items()))
+    along = (key for key, other in answer.items() if key != name and other.dims == first.dims[:1])
+    return [str(name), *map(str, along)]
+
+
 def table(answer: xr.Dataset, count: Count | None = None) -> Iterator[str]:
     """Yield the lines of the first array as a table: row labels, its columns, other arrays with a value for each row.
 
@@ -69,9 +76,7 @@ def table(answer: xr.Dataset, count: Count | None = None) -> Iterator[str]:
     for dim in others:
         numbered = [f"{dim}{i + 1}" for i in range(each.data.shape[1])]
         columns = list(map(str, along.get(dim, numbered)))
-    columns_along = {
-        key: np.asarray(other.data) for key, other in answer.data_vars.items() if key != name and other.dims == (rows,)
-    }
+    columns_along = {key: np.asarray(answer[key].data) for key in tabled(answer)[1:]}
     yield "\t".join((*labels, *columns, *columns_along))
     data = da.asarray(each.data)
     rows_at_once = max(1, min(data.chunksize[0], _PIECE // (data.dtype.itemsize * len(columns))))

@@ -11,7 +11,7 @@ from workbench.storage.formats.base import Listed, held_as
 from workbench.storage.places import Place
 
 # Some of these can't be read: an error says how to convert them to .bed.
-ENDINGS = (".bed", ".vcf", ".vcf.gz", ".vcf.bgz", ".bcf", ".pgen", ".ped", ".bgen")
+ENDINGS = (".bed", ".bim", ".fam", ".vcf", ".vcf.gz", ".vcf.bgz", ".bcf", ".pgen", ".ped", ".bgen")
 _SITES = 1000
 """Number of variants whose unknown share is reported."""
 

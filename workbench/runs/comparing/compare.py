@@ -289,7 +289,7 @@ def _specs(
     memory = free.left if why_not is None else free.left - free.left // 10
     specs = [_with_memory(line, spec, inventory, memory) for line, spec in zip(lines, specs, strict=True)]
     if why_not is None:
-        why = "All clusters stay up, each with all the memory: only one run computes at a time."
+        why = "All clusters run until the end, each with all the memory: only one computes at a time."
         return specs, "side by side", (why,)
     why = (
         f"The clusters can't run at once: {why_not} So each is started anew in each round, warmed up and stopped, "
