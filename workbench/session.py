@@ -408,6 +408,8 @@ class Session:
 def run(workload: str, cluster: str | Cluster | Client, /, **parameters: Any) -> Run:
     """Run a workload on a cluster, given by name, and wait for the answer; an interrupt cancels it.
 
+    A run that fails is returned, too: its `status` is "failed", and its `error` says why.
+
     Examples
     --------
     >>> workbench.run("array_sum", "calm-otter", size="256MiB").result

@@ -131,6 +131,9 @@ def open_notebook(page: Page, name: str) -> Locator:
         }""",
         name,
     )
+    # Where other tests compute, too, a kernel may need a minute to start.
+    kernel = "window.jupyterapp.shell.currentWidget.sessionContext?.session?.kernel"
+    page.wait_for_function(f"() => ['idle', 'busy'].includes({kernel}?.status)", timeout=3 * MINUTE)
     return page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").last
 
 
