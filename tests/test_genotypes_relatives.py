@@ -164,3 +164,18 @@ def test_the_samples_to_remove_are_saved_as_a_list_that_removes_them_all(
     assert (left.n_samples, left.remarks) == (24 - len(gone), ())
     assert len(gone) > 1
     assert not len(kinship(left).pairs)
+
+
+def test_the_samples_to_remove_are_saved_with_their_families_so_that_plink_removes_them(
+    tmp_path: Path, data_folder: Path, quick_client: Any
+) -> None:
+    path = bed_file(tmp_path, family(1500), ["1"] * 1500)
+    results = WORKLOAD.build(WORKLOAD.validate({"path": path}))
+    run = store.create(Run(id="kin-1", workload="genotype_relatedness", cluster="otter", status="done", created=1.0))
+    answers = answer_storage.leave(run.id, WORKLOAD.arrays(results), None, quick_client).answers
+    store.update(run.id, answers=answers)
+    assert main(["save", run.id, str(tmp_path / "rem.tsv"), "--only", "remove"]) == 0
+    gone = list(results["related"].remove)
+    assert len(open_genotypes(path, remove=tmp_path / "rem.tsv").samples) == 24 - len(gone)
+    plink2(tmp_path, "--bfile", "study", "--remove", "rem.tsv", "--make-just-fam", "--out", "left")
+    assert len((tmp_path / "left.fam").read_text().splitlines()) == 24 - len(gone)

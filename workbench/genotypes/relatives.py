@@ -8,8 +8,9 @@ Bioinformatics 26, 2010; equation 11. PLINK 2 computes the same (`--make-king-ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +22,7 @@ from workbench.genotypes import bits, choosing, kernels
 from workbench.genotypes.operator import blocked
 from workbench.genotypes.reading import as_genotypes
 from workbench.genotypes.scaling import Rule
+from workbench.genotypes.values import IN_FAMILY
 from workbench.linalg import arguments
 from workbench.linalg.gpu import host
 from workbench.sent_code import everywhere
@@ -52,6 +54,8 @@ class Relatedness:
     ibs0: Matrix
     n_variants: int
     """Variants that took part."""
+    sample_table: Mapping[str, Matrix] = field(default_factory=dict)
+    """Further columns on the samples, as `Genotypes` has them."""
 
     @property
     def degree(self) -> Matrix:
@@ -61,13 +65,25 @@ class Relatedness:
     @property
     def remove(self) -> Matrix:
         """Names of samples to remove until no pair is left: repeatedly the one with most relatives, the later one."""
+        return np.asarray(self.samples)[self._removed]
+
+    @property
+    def families(self) -> dict[str, Matrix]:
+        """Families of the samples to remove and their names there, as PLINK calls both; empty without families."""
+        table = self.sample_table
+        if "family" not in table:
+            return {}
+        return {"FID": table["family"][self._removed], "IID": table.get(IN_FAMILY, self.samples)[self._removed]}
+
+    @cached_property
+    def _removed(self) -> list[int]:
         remaining, removed = self.pairs, []
         while len(remaining):
             relatives = np.bincount(remaining.ravel(), minlength=len(self.samples))
             most = len(relatives) - 1 - int(relatives[::-1].argmax())
             removed.append(most)
             remaining = remaining[(remaining != most).all(axis=1)]
-        return np.asarray(self.samples)[sorted(removed)]
+        return sorted(removed)
 
     def table(self) -> dict[str, Matrix]:
         """Return columns of the pairs by name, for `pandas.DataFrame` and others."""
@@ -149,7 +165,8 @@ def kinship(
     pairs, numbers = (np.concatenate([table[k] for table in tables]) for k in (0, 1))
     order = np.lexsort((pairs[:, 1], pairs[:, 0], -numbers[:, 0]))
     pairs, (phi, known, hethet, ibs0) = pairs[order], numbers[order].T
-    return Relatedness(genotypes.samples, float(cutoff), pairs, phi, known.astype(np.int64), hethet, ibs0, sum(rows))
+    counts = (known.astype(np.int64), hethet, ibs0, sum(rows))
+    return Relatedness(genotypes.samples, float(cutoff), pairs, phi, *counts, genotypes.sample_table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,7 +261,9 @@ def _relatives_arrays(results: Mapping[str, Any]) -> xr.Dataset:
         **{name: ("pair", columns[name]) for name in ("known", "hethet", "ibs0")},
         "remove": ("removed", found.remove),
     }
-    return dataset(arrays, pairs)
+    # With the family, PLINK's --remove knows the sample.
+    families = {name: ("removed", values) for name, values in found.families.items()}
+    return dataset(arrays, pairs | families)
 
 
 def _relatives_check(results: Mapping[str, Any], client: Client | None, **resolved: Any) -> Check:
