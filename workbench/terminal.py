@@ -458,14 +458,18 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]] = (), *, wraps:
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*map(_cell, row))
+        table.add_row(*(_cell(value, name.startswith(">")) for name, value in zip(columns, row, strict=True)))
     return table
 
 
-def _cell(value: Any) -> Any:
-    """Return a table cell with line breaks in names as spaces: otherwise one row could pass for two."""
+def _cell(value: Any, is_number: bool) -> Any:
+    """Return a table cell with line breaks in names as spaces: otherwise one row could pass for two.
+
+    A number for which there is no room ends with an ellipsis: the rest of it in a line of its own would be another one.
+    """
     if isinstance(value, str):
-        return on_one_line(value)
+        text = on_one_line(value)
+        return Text(text, no_wrap=True, overflow="ellipsis") if is_number and " " not in text else text
     if isinstance(value, Text) and "\n" in value.plain:
         return Text(" ").join(value.split())
     return value

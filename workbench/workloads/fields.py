@@ -163,7 +163,7 @@ Accuracy = Annotated[
     Field(gt=0, lt=1, allow_inf_nan=False),
     Words(
         "Largest relative error of a singular value. Passes continue until error bounds meet it, and a "
-        "certificate reports the bounds reached. For method=workbench.",
+        "certificate reports the bounds reached. Dask's own function doesn't use it.",
         unit="relative",
         only="k and method=workbench",
         examples=(0.001,),
@@ -202,8 +202,8 @@ Tolerance = Annotated[
 Recompute = Annotated[
     bool,
     Words(
-        "Recompute or reread the array in each pass (true), or keep it in memory (false). method=workbench "
-        "also recomputes it if it would take more than half of the memory."
+        "Recompute or reread the array in each pass (true), or keep it in memory (false). What would take more than "
+        "half of the memory is recomputed, except by Dask's own function."
     ),
 ]
 
