@@ -295,7 +295,7 @@ _HAPLOID = "Haploid calls: the one allele of each counts twice, as in PLINK's .b
 
 
 def _remarks(calls: Any, place: str) -> tuple[str, ...]:
-    """Return notes on haploid calls, if the first is one, and on half-known calls, if there are some in its chunk."""
+    """Return notes on haploid and half-known calls, as the first call and its chunk have them."""
     if calls.shape[2] == 1:
         return (_HAPLOID,)
     if 0 in calls.shape:

@@ -224,7 +224,7 @@ def wanted(
     for name in only or (run.answers.arrays if run.answers else ("",)):
         if name not in arrays:
             raise NotFoundError(lacking(run, name or None))
-    # A table is of the array with columns, beside which arrays with a value for each row have room.
+    # A table is of the array with columns; an array with a value for each of its rows is a further column.
     names = sorted(only or arrays, key=lambda name: -arrays[name].ndim if only and to.kind == "tsv" else 0)
     chosen = arrays[names].assign_attrs(provenance(run))
     if to.kind == "tsv" and (rest := [name for name in only if name not in tabled(chosen)]):

@@ -52,7 +52,7 @@ def check_room(folder: Path, variables: Mapping[str, xr.Variable], copies: int =
 
 
 def tabled(answer: xr.Dataset) -> list[str]:
-    """Return the names of the arrays that a table holds: the first, and those with a value for each of its rows."""
+    """Return the names of a table's arrays: the first, and those with a value for each of its rows."""
     name, first = next(iter(answer.items()))
     along = (key for key, other in answer.items() if key != name and other.dims == first.dims[:1])
     return [str(name), *map(str, along)]
