@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -361,22 +361,20 @@ def separated(variances: np.ndarray[Any, Any], shares: np.ndarray[Any, Any], n_s
 
 
 def _north(differs: Sequence[bool | None]) -> str:
-    names = [str(number) for number, each in enumerate(differs, 1) if each]
-    mixed = [str(number) for number, each in enumerate(differs, 1) if each is False]
-    parts = (
-        [f"{', '.join(names)} can be separated from {'their' if len(names) > 1 else 'its'} neighbors"] if names else []
-    )
-    parts += (
-        [
-            f"{', '.join(mixed)} can't, and may be mixtures"
-            if parts
-            else f"{', '.join(mixed)} can't be separated from their neighbors and may be mixtures"
-        ]
-        if mixed
-        else []
-    )
-    parts += [f"of {len(differs)} nothing is known, as it is the last"] if differs[-1] is None else []
-    return f"By North's rule, with independent times, of the modes {'; '.join(parts)}."
+    separate = _modes(number for number, each in enumerate(differs, 1) if each)
+    mixed = _modes(number for number, each in enumerate(differs, 1) if each is False)
+    clauses = [f"{separate} can be separated from the neighboring ones"] if separate else []
+    if mixed:
+        cannot = "can't" if separate else "can't be separated from the neighboring ones"
+        clauses.append(f"{mixed} {cannot}, and may be mixtures")
+    if differs[-1] is None:
+        clauses.append(f"nothing is known of mode {len(differs)}, the last")
+    return f"By North's rule, with independent times, {'; '.join(clauses)}."
+
+
+def _modes(numbers: Iterable[int]) -> str:
+    names = list(map(str, numbers))
+    return f"{'modes' if len(names) > 1 else 'mode'} {formats.listed(names)}" if names else ""
 
 
 def _arrays(results: Mapping[str, Any]) -> xr.Dataset:
