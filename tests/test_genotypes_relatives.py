@@ -149,18 +149,24 @@ def test_where_no_kinship_can_be_computed_it_is_said_so() -> None:
     assert len(kinship(study(half), -np.inf).pairs) == 6
 
 
+def save_removed(path: str, folder: Path, client: Any) -> list[str]:
+    """Save the samples to remove of a run on this file as rem.tsv, and return their names."""
+    results = WORKLOAD.build(WORKLOAD.validate({"path": path}))
+    run = store.create(Run(id="kin-1", workload="genotype_relatedness", cluster="otter", status="running", created=1.0))
+    answers = answer_storage.leave(run.id, WORKLOAD.arrays(results), None, client).answers
+    store.update(run.id, answers=answers, status="done")
+    assert main(["save", run.id, str(folder / "rem.tsv"), "--only", "remove"]) == 0
+    return list(results["related"].remove)
+
+
 def test_the_samples_to_remove_are_saved_as_a_list_that_removes_them_all(
     tmp_path: Path, data_folder: Path, quick_client: Any
 ) -> None:
-    np.save(tmp_path / "counts.npy", family(1500))
-    results = WORKLOAD.build(WORKLOAD.validate({"path": str(tmp_path / "counts.npy")}))
-    store.create(Run(id="kin-1", workload="genotype_relatedness", cluster="otter", status="running", created=1.0))
-    store.update("kin-1", answers=answer_storage.leave("kin-1", WORKLOAD.arrays(results), None, quick_client).answers)
-    store.update("kin-1", status="done")
-    assert main(["save", "kin-1", str(tmp_path / "rem.tsv"), "--only", "remove"]) == 0
-    gone = list(results["related"].remove)
+    path = tmp_path / "counts.npy"
+    np.save(path, family(1500))
+    gone = save_removed(str(path), tmp_path, quick_client)
     assert (tmp_path / "rem.tsv").read_text().splitlines() == ["remove", *gone]
-    left = open_genotypes(tmp_path / "counts.npy", remove=tmp_path / "rem.tsv")
+    left = open_genotypes(path, remove=tmp_path / "rem.tsv")
     assert (left.n_samples, left.remarks) == (24 - len(gone), ())
     assert len(gone) > 1
     assert not len(kinship(left).pairs)
@@ -170,12 +176,7 @@ def test_the_samples_to_remove_are_saved_with_their_families_so_that_plink_remov
     tmp_path: Path, data_folder: Path, quick_client: Any
 ) -> None:
     path = bed_file(tmp_path, family(1500), ["1"] * 1500)
-    results = WORKLOAD.build(WORKLOAD.validate({"path": path}))
-    run = store.create(Run(id="kin-1", workload="genotype_relatedness", cluster="otter", status="done", created=1.0))
-    answers = answer_storage.leave(run.id, WORKLOAD.arrays(results), None, quick_client).answers
-    store.update(run.id, answers=answers)
-    assert main(["save", run.id, str(tmp_path / "rem.tsv"), "--only", "remove"]) == 0
-    gone = list(results["related"].remove)
-    assert len(open_genotypes(path, remove=tmp_path / "rem.tsv").samples) == 24 - len(gone)
+    gone = save_removed(path, tmp_path, quick_client)
+    assert open_genotypes(path, remove=tmp_path / "rem.tsv").n_samples == 24 - len(gone)
     plink2(tmp_path, "--bfile", "study", "--remove", "rem.tsv", "--make-just-fam", "--out", "left")
     assert len((tmp_path / "left.fam").read_text().splitlines()) == 24 - len(gone)
