@@ -119,7 +119,7 @@ def test_of_a_run_each_row_is_numpys_and_what_came_another_way_is_told(
 
 
 def test_what_a_worker_cannot_read_is_told_before_and_while_a_run_computes(
-    apart: tuple[Client, Path], data_folder: Path, capfd: pytest.CaptureFixture[str]
+    apart: tuple[Client, Path], data_folder: Path
 ) -> None:
     client, folder = apart
     np.save(folder / "d.npy", X)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import signal
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -197,7 +198,9 @@ def _report_run(run: Run, arguments: argparse.Namespace) -> int:
     _show_run(run, arguments)
     if run.status != "done":
         how = {"lost": "was lost", "cancelled": "was cancelled"}.get(run.status, run.status)
-        complain(f"The run {run.id} {how}.")
+        # On a terminal, the reason stands right above.
+        reason = "." if sys.stdout.isatty() or not run.error else f": {run.error}"
+        complain(f"The run {run.id} {how}{reason}")
         return 1
     if run.check is not None and not run.check.passed:
         complain(f"The run {run.id} is done, but its answer did not pass the check: {run.check.what}")
