@@ -10,6 +10,7 @@ from tests.waiting import until
 
 CELLS = (
     """import time
+from pathlib import Path
 from distributed import Client
 from workbench.panels import Watch
 client = Client(n_workers=1, threads_per_worker=2, memory_limit="400MiB", dashboard_address="127.0.0.1:0")
@@ -48,6 +49,8 @@ def wait_for_count(cell: Locator, end: str) -> None:
 def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     lab: Lab, open_lab: OpenLab, screenshot: Screenshot
 ) -> None:
+    seen = lab.notebooks / "seen"
+    seen.unlink(missing_ok=True)
     write_notebook(lab.notebooks / "cells.ipynb", CELLS)
     page = open_lab()
     open_notebook(page, "cells.ipynb")
@@ -64,10 +67,9 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     assert coloured(stream) > 1_000
 
     # While the kernel computes, figures go on: they need no message from the page.
-    cells.nth(3).locator(".cm-content").fill("naps(10)")
+    cells.nth(3).locator(".cm-content").fill("naps(10)\nwhile not Path('seen').exists(): time.sleep(0.1)")
     run_cell(page, cells.nth(3))
     wait_for_count(watch, " / 200")
-    assert counted(watch) != "200 / 200"
     expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[*]:")
     screenshot("cells-light")
 
@@ -77,6 +79,7 @@ def test_figures_are_live_in_cells_and_there_again_after_a_reload(
     page.wait_for_timeout(1_000)
     assert counted(watch) == before
     watch.get_by_role("button", name="Follow").click()
+    seen.touch()
     expect(cells.nth(3).locator(".jp-InputPrompt")).to_have_text("[5]:", timeout=MINUTE)
     wait_for_count(watch, "200 / 200")
 

@@ -31,6 +31,8 @@ while not Path("seen").exists():
 def test_a_watched_cell_is_seen_live_and_kept_when_the_kernel_has_gone(
     lab: Lab, open_lab: OpenLab, screenshot: Screenshot
 ) -> None:
+    seen = lab.notebooks / "seen"
+    seen.unlink(missing_ok=True)
     write_notebook(lab.notebooks / "naps.ipynb", CELLS)
     page = open_lab()
     cell = open_notebook(page, "naps.ipynb")
@@ -41,7 +43,7 @@ def test_a_watched_cell_is_seen_live_and_kept_when_the_kernel_has_gone(
     until(lambda: coloured(output.locator(".bk-Figure").first) > 1_000, 20)
     expect(cell.locator(".jp-InputPrompt")).to_contain_text("[*]")
     screenshot("watch-cell-live")
-    (lab.notebooks / "seen").touch()
+    seen.touch()
     expect(output).to_contain_text("Done in", timeout=MINUTE)
     expect(output).to_contain_text("'awake'")
     expect(output.locator("table")).to_be_hidden()
