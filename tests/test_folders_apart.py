@@ -119,16 +119,15 @@ def test_of_a_run_each_row_is_numpys_and_what_came_another_way_is_told(
 
 
 def test_what_a_worker_cannot_read_is_told_before_and_while_a_run_computes(
-    apart: tuple[Client, Path], data_folder: Path
+    apart: tuple[Client, Path], data_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     client, folder = apart
     np.save(folder / "d.npy", X)
     assert main(["up", client.scheduler.address, "--name", "mix"]) == 0
     assert main(["run", "svd_of_file", "--cluster", "mix", "-p", f"path={folder}/d.npy", "-p", "k=5"]) == 1
-    failed = store.select(limit=1)[0]
-    assert f"can't read {folder}/d.npy (No such file or directory). Its workers read it" in str(failed.error)
+    assert f"can't read {folder}/d.npy (No such file or directory). Its workers read it" in capfd.readouterr().err
     later = folder / "later.npy"
-    run = failed.model_copy(update={"resolved": {"path": str(later)}})
+    run = store.select(limit=1)[0].model_copy(update={"resolved": {"path": str(later)}})
 
     def task() -> None:
         # As if the worker came when the run had begun.

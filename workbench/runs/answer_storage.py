@@ -224,15 +224,17 @@ def wanted(
     for name in only or (run.answers.arrays if run.answers else ("",)):
         if name not in arrays:
             raise NotFoundError(lacking(run, name or None))
-    # A table is of the array with columns; an array with a value for each of its rows is a further column.
-    names = sorted(only or arrays, key=lambda name: -arrays[name].ndim if only and to.kind == "tsv" else 0)
-    chosen = arrays[names].assign_attrs(provenance(run))
-    if to.kind == "tsv" and (rest := [name for name in only if name not in tabled(chosen)]):
-        raise BadInputError(
-            f"{names[0]} and {formats.listed(rest)} don't fit into one table: their rows differ. "
-            "Save each in a file of its own."
-        )
-    return to, chosen
+    names = [*(only or arrays)]
+    if only and to.kind == "tsv":
+        # A table is of the array with columns; an array with a value for each of its rows is a further column.
+        names.sort(key=lambda name: arrays[name].ndim, reverse=True)
+        fitting = tabled(arrays[names])
+        if rest := [name for name in names if name not in fitting]:
+            raise BadInputError(
+                f"{names[0]} and {formats.listed(rest)} don't fit into one table: their rows differ. "
+                "Save each in a file of its own."
+            )
+    return to, arrays[names].assign_attrs(provenance(run))
 
 
 def chosen_target(save: str | None, *, replace: bool) -> Target | None:

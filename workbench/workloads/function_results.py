@@ -210,7 +210,8 @@ def arrays(results: Mapping[str, Any]) -> xr.Dataset:
     """Return all arrays of an answer, with names of their dimensions; columns of tables are arrays too."""
     from workbench.storage.variables import combined
 
-    parts = ((_own_name(results) or stored, make()) for _, stored, make in _pieces(_spread(results)))
+    named = {_own_name(results) or name: value for name, value in results.items()}
+    parts = ((stored, make()) for _, stored, make in _pieces(_spread(named)))
     return combined({where: array for where, array in parts if _is_stored(array.data)})
 
 
@@ -219,7 +220,7 @@ def _own_name(results: Mapping[str, Any]) -> str | None:
     value: Any = results.get("value")
     if results.keys() != {"value"} or not _is_of("xarray", "DataArray", value):
         return None
-    return None if value.name in (None, *value.coords, *value.dims) else _stored_name(value.name)
+    return None if value.name in (None, *value.coords, *value.dims) else str(value.name)
 
 
 def _stored_names(names: Iterable[Any]) -> dict[Any, str]:

@@ -155,7 +155,9 @@ def looked_at(workload: str, values: Mapping[str, Any], at_least: int = 1) -> tu
         text = values["leave_out"]
         where["leave_out"] = text if not text or are_regions(text) else places.full(text).path
     layout = {name: values[name] for name in ("array", "orientation", "missing")}
-    choices = {name: where.get(name, values.get(name)) for name in ("labels", "hwe", *OF_FILES)}
+    choices = {name: where.get(name, values.get(name)) for name in ("labels", *OF_FILES)}
+    # A note depends on whether there is a limit. For each limit that is typed, the file would be opened again.
+    choices["hwe"] = bool(values.get("hwe"))
     stamps = [_stamp(place) for place in (path, *choices.values()) if isinstance(place, str)]
     study = _opened(workload, path, *(tuple(each.items()) for each in (layout, options, choices)), *stamps)
     if min(study.shape) < at_least:
@@ -250,10 +252,9 @@ def _opened(workload: str, path: str, layout: Any, options: Any, choices: Any, *
         raise BadParameterError(f"{parameter} of {workload}: {err}", parameter) from err
     if workload == "genotype_pca" and "autosomes_only" not in chosen and some_on_x(found):
         found = replace(found, remarks=(*found.remarks, _ON_X))
-    n = int((choosing.not_diploid(found) & ~barred).sum())
-    if n and workload in _EFFECTS and (workload != "genotype_pca" or "hwe" in chosen):
-        note = _NOT_DIPLOID.format(formats.count(n, "variant"), _EFFECTS[workload])
-        found = replace(found, remarks=(*found.remarks, note))
+    effect = None if workload == "genotype_pca" and "hwe" not in chosen else _EFFECTS.get(workload)
+    if effect and (n := int((choosing.not_diploid(found) & ~barred).sum())):
+        found = replace(found, remarks=(*found.remarks, _NOT_DIPLOID.format(formats.count(n, "variant"), effect)))
     source = found.source or path
     return Study(found.shape, found.remarks, _reader(source, dict(options)))
 
